@@ -1,0 +1,40 @@
+# Everything a person or a machine runs here. Each target sets up what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+UV_VERSION := 0.13.9
+
+.PHONY: help demo test check fix bench serve lock clean
+help: ## these lines
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(READY): pyproject.toml requirements.lock
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.lock -e .
+	@touch $(READY)
+
+demo: $(READY) ## the main job: a recorded conversation replayed through a real SDK, and a refused miss
+	@$(BIN)/tapes demo
+
+test: $(READY) ## all tests
+	@$(BIN)/python -m pytest
+
+check: $(READY) ## format, lint, types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+fix: $(READY) ## mend what the linter can mend
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(READY) ## speed and memory beside peers and physical limits
+	@$(BIN)/python -m benchmarks
+
+lock: ## resolve the tested versions anew
+	@$(BIN)/uv pip compile --quiet --universal --no-header --no-emit-index-url --extra dev pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache

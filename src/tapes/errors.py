@@ -1,0 +1,255 @@
+"""Every deliberate failure: what happened, on what, and what to type next.
+
+    SystemExit
+      CassetteError          ends the run; no `except Exception` can swallow it
+        BudgetExhausted      also a RuntimeError: the limit of live calls is spent
+          CassetteMiss       replay has no answer to this request
+            IncompleteRecording   the only recording was cut off
+            WrongCanonicalizer    the recording was keyed by another rule
+          UnboundedCall      a limit of tokens or money cannot be kept for this call
+        LatchClosed          a live call was needed and nobody permitted it
+        NetworkBlocked       a client below the recorder tried to leave this machine
+        EffectRefused        a tool effect without a named double
+        TapeFailed           the tape could not be read or written in the middle of a run
+    Exception
+      TapesError             all others: bad input, bad settings, damage found by a tool
+        UnreadableTape, DamagedTape, NewerTape, UnwritableTape, ClosedTape, UnknownKind
+        NotCanonical, UnknownCanonicalizer, NotAnAnswer, MissingLive, AsyncLive
+        SecretFound, UndecodableBody, UnsupportedCoding, OversizeBody
+        BadSetting, BadRule, MergeConflict, MissingExtra
+
+Each class says its slug (the name in the docs), the exit status of the command line and the
+HTTP status of the proxy. Knows nothing of tapes, clients or terminals.  Pure.
+"""
+
+from typing import ClassVar
+
+
+class _WithoutException(type):
+    """Leaves `Exception` out of a class's bases while keeping what lies below it.
+
+    `BudgetExhausted` must be a `RuntimeError` (code that follows the directory contract catches
+    it as one) and must pass through `except Exception: retry` (no refusal may be swallowed).
+    An except clause compares along the method resolution order, so leaving one class out of it
+    keeps both promises.
+    """
+
+    def mro(cls) -> list[type]:
+        return [base for base in super().mro() if base is not Exception]
+
+
+class CassetteError(SystemExit):
+    """A refusal: it ends the process with a non-zero status and its text on standard error."""
+
+    slug: ClassVar[str] = "refused"
+    exit_status: ClassVar[int] = 1
+    http_status: ClassVar[int] = 403
+
+    def __init__(self, message: str = "", remedy: str = "") -> None:
+        # SystemExit prints its argument on standard error and ends with status 1.
+        super().__init__(f"{message}\n{remedy}" if remedy else message)
+        self.message = message
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.remedy)
+
+
+class BudgetExhausted(CassetteError, RuntimeError, metaclass=_WithoutException):
+    """The limit of live calls, tokens or money leaves no room for this call."""
+
+    slug = "budget-exhausted"
+
+
+class CassetteMiss(BudgetExhausted):
+    """Replay has no answer to this request, and replay never asks."""
+
+    slug = "miss"
+    http_status = 404
+
+
+class IncompleteRecording(CassetteMiss):
+    """The only recording of this request is a stream that did not end."""
+
+    slug = "incomplete"
+
+
+class WrongCanonicalizer(CassetteMiss):
+    """The tape answers this request under the key of another canonicalizer."""
+
+    slug = "wrong-canonicalizer"
+
+
+class UnboundedCall(BudgetExhausted):
+    """A limit of tokens or money is set, and nothing bounds what this call may cost."""
+
+    slug = "unbounded-call"
+
+
+class LatchClosed(CassetteError):
+    """A live call was needed, and neither the latch nor a budget permits one."""
+
+    slug = "latch-closed"
+
+
+class NetworkBlocked(CassetteError):
+    """Something below the recorder tried to reach a host that is not allowed."""
+
+    slug = "network-blocked"
+
+
+class EffectRefused(CassetteError):
+    """A tool effect was about to run on a decision that came from a tape."""
+
+    slug = "effect-refused"
+
+
+class TapeFailed(CassetteError):
+    """The tape could not be read or written in the middle of a run."""
+
+    slug = "tape-failed"
+    http_status = 500
+
+
+class TapesError(Exception):
+    """Base of every failure that a program may catch and handle."""
+
+    slug: ClassVar[str] = "error"
+    exit_status: ClassVar[int] = 2
+    http_status: ClassVar[int] = 400
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.remedy}" if self.remedy else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.remedy)
+
+
+class UnreadableTape(TapesError):
+    """The path is there and cannot be read as a tape of any kind."""
+
+    slug = "unreadable-tape"
+    exit_status = 3
+    http_status = 500
+
+
+class DamagedTape(UnreadableTape):
+    """A place on the tape is broken; the rest is untouched."""
+
+    slug = "damaged-tape"
+
+
+class NewerTape(UnreadableTape):
+    """The tape was written by a newer version of this project."""
+
+    slug = "newer-tape"
+
+
+class UnwritableTape(TapesError):
+    """The tape cannot be written: a full disk, a read-only folder, a wrong owner."""
+
+    slug = "unwritable-tape"
+    exit_status = 4
+    http_status = 507
+
+
+class ClosedTape(TapesError):
+    """The tape was closed before this call."""
+
+    slug = "closed-tape"
+    exit_status = 3
+    http_status = 500
+
+
+class UnknownKind(TapesError):
+    """The name does not say which kind of tape it is."""
+
+    slug = "unknown-kind"
+
+
+class NotCanonical(TapesError):
+    """The request has no canonical form: NaN, a non-string key, a lone surrogate, an object."""
+
+    slug = "not-canonical"
+
+
+class UnknownCanonicalizer(TapesError):
+    """No canonicalizer has this name."""
+
+    slug = "unknown-canonicalizer"
+
+
+class NotAnAnswer(TapesError):
+    """The response cannot be kept as JSON without changing it."""
+
+    slug = "not-an-answer"
+
+
+class MissingLive(TapesError):
+    """A live call is permitted and the cassette was given nothing to call."""
+
+    slug = "missing-live"
+
+
+class AsyncLive(TapesError):
+    """An async callable was given to the synchronous call."""
+
+    slug = "async-live"
+
+
+class SecretFound(TapesError):
+    """A known key pattern is in a body, and secrets are to be refused."""
+
+    slug = "secret-found"
+
+
+class UnsupportedCoding(TapesError):
+    """The content coding is not known here, or its decoder is not installed."""
+
+    slug = "unsupported-coding"
+    http_status = 415
+
+
+class OversizeBody(TapesError):
+    """The body is larger than the limit, once decoded."""
+
+    slug = "oversize-body"
+    http_status = 413
+
+
+class UndecodableBody(TapesError):
+    """The body is not what its content coding says."""
+
+    slug = "undecodable-body"
+    http_status = 422
+
+
+class BadSetting(TapesError):
+    """A setting has a value that it cannot have."""
+
+    slug = "bad-setting"
+
+
+class BadRule(BadSetting):
+    """A rule of a `tapes.toml` cannot be read."""
+
+    slug = "bad-rule"
+
+
+class MergeConflict(TapesError):
+    """Two tapes answer the same request differently."""
+
+    slug = "merge-conflict"
+    exit_status = 5
+    http_status = 409
+
+
+class MissingExtra(TapesError):
+    """A part of the project that is an extra is not installed."""
+
+    slug = "missing-extra"

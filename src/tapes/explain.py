@@ -1,0 +1,121 @@
+"""Why a request has no answer: the nearest recording, and the places where the two differ.
+
+Knows nothing of modes or messages beyond one line.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tapes.canonical import http_identity
+from tapes.errors import TapesError
+from tapes.exchange import Exchange, Request, State
+from tapes.jsontext import Json
+from tapes.tape.base import Tape
+
+# What looking for the nearest recording may take before the refusal is raised.
+PATIENCE_S = 0.2
+_SHOWN_PLACES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A place where a request and a recording differ; None stands for nothing there."""
+
+    place: str
+    asked: Json
+    recorded: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A recording that is like the request, and how it differs."""
+
+    exchange: Exchange
+    differences: tuple[Difference, ...]
+
+
+def nearest(tape: Tape, request: Request | Json) -> str | None:
+    """One line that names the nearest recording and where it differs, or None on an empty tape."""
+    near = find_nearest(tape, request)
+    if near is None:
+        return None
+    places = [difference.place for difference in near.differences[:_SHOWN_PLACES]]
+    more = len(near.differences) - len(places)
+    if not places:
+        return (
+            f"nearest: {near.exchange.key[:12]}, which differs in what a rule or redaction covers"
+        )
+    tail = f" and {more} more" if more > 0 else ""
+    return f"nearest: {near.exchange.key[:12]}, differs at {', '.join(places)}{tail}"
+
+
+def find_nearest(tape: Tape, request: Request | Json, patience: float = PATIENCE_S) -> Near | None:
+    """The recording that shares most with the request; the latest of equals."""
+    wanted = leaves_of(request)
+    best: tuple[float, Exchange] | None = None
+    until = time.monotonic() + patience
+    try:
+        for exchange in tape.exchanges():
+            if exchange.request is not None and exchange.state is State.COMPLETE:
+                score = _likeness(wanted, leaves_of(exchange.request))
+                if best is None or score >= best[0]:
+                    best = (score, exchange)
+            if time.monotonic() > until:
+                break
+    except TapesError:
+        pass  # a damaged line elsewhere must not hide the refusal
+    if best is None:
+        return None
+    return Near(best[1], differences(wanted, leaves_of(best[1].request)))
+
+
+def differences(asked: dict[str, Json], recorded: dict[str, Json]) -> tuple[Difference, ...]:
+    """The places that are not the same, in the order in which the request has them."""
+    return tuple(
+        Difference(place, asked.get(place), recorded.get(place))
+        for place in dict.fromkeys((*asked, *recorded))
+        if place not in asked or place not in recorded or asked[place] != recorded[place]
+    )
+
+
+def leaves_of(request: Request | Json) -> dict[str, Json]:
+    """Every leaf of a request's identity by its place, as in `messages[2].content`."""
+    if isinstance(request, Request):
+        identity, _ = http_identity(request)
+        body = identity["body"]
+        inner = body.get("json") if isinstance(body, dict) and "json" in body else body
+        head = {name: identity[name] for name in ("method", "path", "query", "headers")}
+        return dict([*_leaves(head, ""), *_leaves(inner, "")])
+    return dict(_leaves(request, ""))
+
+
+def _leaves(value: Json, place: str) -> Iterator[tuple[str, Json]]:
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from _leaves(item, f"{place}.{name}" if place else name)
+    elif isinstance(value, list) and value:
+        for number, item in enumerate(value):
+            yield from _leaves(item, f"{place}[{number}]")
+    else:
+        yield place or "the body", value
+
+
+def _likeness(one: dict[str, Json], other: dict[str, Json]) -> float:
+    """From 0 to 1: shared leaves, a place with another text counting by what begins alike."""
+    shared = 0.0
+    for place, value in one.items():
+        if place not in other:
+            continue
+        if other[place] == value and type(other[place]) is type(value):
+            shared += 1
+        elif isinstance(value, str) and isinstance(other[place], str):
+            shared += 0.9 * _common_ends(value, other[place])
+    return shared / max(len(one), len(other), 1)
+
+
+def _common_ends(one: str, other: str) -> float:
+    shorter = min(len(one), len(other))
+    head = next((n for n in range(shorter) if one[n] != other[n]), shorter)
+    tail = next((n for n in range(shorter - head) if one[-1 - n] != other[-1 - n]), shorter - head)
+    return (head + tail) / max(len(one), len(other), 1)

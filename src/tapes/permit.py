@@ -1,0 +1,259 @@
+"""The right to make one live call, and the recorder of its answer.
+
+Rule 1: a permit is spent before anything is sent, and ends in exactly one of `finish`, `keep`,
+        `abandon` and `failed`.
+Rule 2: only what ended is an answer. What was cut short is kept as evidence under a key that no
+        request has.
+Rule 3: a tape that cannot be written fails the call.
+
+Knows nothing of how permission came about.
+"""
+
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from tapes.budget import Ledger, Unit
+from tapes.canonical import HTTP_1, evidence_key, sample_key
+from tapes.errors import NotAnAnswer, TapeFailed, TapesError
+from tapes.exchange import Exchange, Headers, Piece, Request, Response, State, header
+from tapes.flights import Flight
+from tapes.jsontext import Copies, Json, require_json
+from tapes.providers.ending import Ending, ending_of
+from tapes.providers.usage import Usage, usage_of, usage_of_value
+from tapes.redact import Redactor
+from tapes.repeats import Order
+from tapes.report import Report
+from tapes.tape.base import Tape
+from tapes.varying import Rule
+from tapes.wire import decoded
+
+# Answers that are a state of the provider rather than an answer to the request: keeping one would
+# answer the client's retry, and everyone after it, with the same refusal.
+PASSING_STATUSES = frozenset({401, 403, 407, 408, 409, 425, 429, *range(500, 600)})
+
+# Where the last answer in this context came from, "tape" or "live"; see effects.
+last_answer: ContextVar[str | None] = ContextVar("tapes_last_answer", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request on its way through one decision, and the key that it has as it is."""
+
+    request: Request | dict[str, Json]
+    raw_key: str
+    sample: int = 0
+    order: Order | None = None
+
+    def give_back_sample(self) -> None:
+        """The call came to nothing: free its place in an ordered group for the next try."""
+        if self.order is not None:
+            self.order.give_back(self.raw_key, self.sample)
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """The request as it may come to rest, and the key that it has."""
+
+    request: Request | dict[str, Json]
+    key: str
+    rules: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Where live answers go: what a permit needs of its cassette."""
+
+    tape: Tape
+    canonicalizer: str
+    redactor: Redactor
+    report: Report
+    ledger: Callable[[], Ledger]
+    price: Callable[[Usage], Decimal | None]
+    store_errors: bool
+
+    def keep(
+        self, question: Question, clean: Clean, key: str, response: Response | Json, state: State
+    ) -> Exchange:
+        """Put an exchange on the tape, durably and without secrets. Raises TapeFailed."""
+        over_http = isinstance(response, Response)
+        redact = self.redactor.response if over_http else self.redactor.value
+        exchange = Exchange(
+            key=key,
+            canonicalizer=HTTP_1 if over_http else self.canonicalizer,
+            request=clean.request,
+            response=redact(response),
+            sample=question.sample,
+            state=state,
+            recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            rules=tuple(rule.declaration() for rule in clean.rules),
+        )
+        try:
+            self.tape.append(exchange)
+        except TapesError as error:
+            raise TapeFailed(error.message, error.remedy) from error
+        return exchange
+
+    def settle(self, unit: Unit | None, usage: Usage | None) -> None:
+        """Put what a call cost in the place of what was set aside for it."""
+        if unit is not None:
+            tokens = None if usage is None else usage.total
+            dollars = None if usage is None else self.price(usage)
+            self.ledger().settle(unit, tokens, dollars)
+
+
+class Permit:
+    """The right to make one live call, spent already; and the recorder of its answer.
+
+    HTTP: `answered`, `feed` for every piece, then `finish`. Plain JSON: `keep`. Where it comes to
+    nothing: `abandon` after an answer had begun, `failed` before.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        question: Question,
+        clean: Clean,
+        *,
+        flight: Flight,
+        unit: Unit | None,
+    ) -> None:
+        self._recorder = recorder
+        self._question = question
+        self._clean = clean
+        self._flight = flight
+        self._unit = unit
+        self._started = time.perf_counter()
+        self._head = Response(0)
+        self._pieces: list[Piece] = []
+        self._over = False
+
+    @property
+    def key(self) -> str:
+        """The key under which the answer will be found."""
+        return sample_key(self._clean.key, self._question.sample)
+
+    @property
+    def request(self) -> Request | dict[str, Json]:
+        """The request to send, as the caller gave it."""
+        return self._question.request
+
+    # --- HTTP
+
+    def answered(self, status: int, headers: Headers, reason: str = "") -> None:
+        """The upstream began to answer."""
+        self._head = Response(status, headers, reason=reason)
+
+    def feed(self, data: bytes) -> None:
+        """A piece of the body, as it came."""
+        if data:
+            self._pieces.append(Piece(round(time.perf_counter() - self._started, 4), data))
+
+    def finish(self) -> Exchange | None:
+        """The body is whole: keep the exchange, durably. None where it is not to be kept.
+
+        Raises TapeFailed where the tape cannot be written.
+        """
+        if self._over:
+            return None
+        response, plain, content_type = self._whole()
+        if ending_of(content_type, plain) is Ending.OPEN:
+            return self.abandon(State.UPSTREAM_ERROR)
+        usage = usage_of(content_type, plain)
+        if response.status in PASSING_STATUSES and not self._recorder.store_errors:
+            self._end(usage, "not_stored")
+            self._question.give_back_sample()
+            return None
+        return self._store(response, State.COMPLETE, self.key, usage)
+
+    def abandon(self, state: State) -> Exchange | None:
+        """The body ended before its end: keep what came as evidence that never answers.
+
+        A stream whose provider had said its last word is whole all the same.
+        """
+        if self._over:
+            return None
+        response, plain, content_type = self._whole()
+        if not response.status:
+            self.failed(we_left=True)
+            return None
+        if ending_of(content_type, plain) is Ending.SAID:
+            return self.finish()
+        self._question.give_back_sample()
+        return self._store(response, state, evidence_key(self.key), None)
+
+    def failed(self, *, we_left: bool) -> None:
+        """No answer came: because the call failed, or because we left it (a time-out, a cancel)."""
+        if self._over:
+            return
+        if we_left:
+            self._end(None, None)
+        else:
+            self._over = True
+            try:
+                if self._unit is not None:
+                    self._recorder.ledger().give_back(self._unit)
+            finally:
+                self._flight.land()
+        self._question.give_back_sample()
+
+    def _whole(self) -> tuple[Response, bytes, str | None]:
+        """The response so far, its body with the content coding undone, and its content type."""
+        head = self._head
+        response = Response(head.status, head.headers, tuple(self._pieces), head.reason)
+        body = response.body
+        try:
+            plain = decoded(body, header(head.headers, "content-encoding")).data
+        except TapesError:
+            plain = body
+        return response, plain, header(head.headers, "content-type")
+
+    # --- plain JSON
+
+    def keep(self, response: Json) -> Json:
+        """Keep an answer that is plain JSON; gives back an independent copy of it.
+
+        Raises NotAnAnswer before a byte is written, and TapeFailed.
+        """
+        try:
+            require_json(response, _not_an_answer)
+        except NotAnAnswer:
+            self.failed(we_left=True)
+            raise
+        copies = Copies(response)
+        self._store(response, State.COMPLETE, self.key, usage_of_value(response))
+        return copies.one()
+
+    def _store(
+        self, response: Response | Json, state: State, key: str, usage: Usage | None
+    ) -> Exchange:
+        outcome: str | None = "not_stored"
+        try:
+            exchange = self._recorder.keep(self._question, self._clean, key, response, state)
+            outcome = None if state is State.COMPLETE else "incomplete"
+        finally:
+            self._end(usage, outcome)
+        if state is State.COMPLETE:
+            self._recorder.report.recorded(key)
+        last_answer.set("live")
+        return exchange
+
+    def _end(self, usage: Usage | None, outcome: str | None) -> None:
+        self._over = True
+        try:
+            self._recorder.settle(self._unit, usage)
+        finally:
+            self._flight.land()
+            self._recorder.report.count("live")
+            if outcome:
+                self._recorder.report.count(outcome)
+
+
+def _not_an_answer(place: str) -> NotAnAnswer:
+    return NotAnAnswer(
+        f"the response cannot be kept: {place}",
+        "return plain JSON: dict, list, str, int, finite float, bool or None",
+    )

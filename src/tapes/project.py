@@ -1,0 +1,120 @@
+"""What a project declares in its `tapes.toml`, for all tapes or for some.
+
+    secrets = "replace"              # or "refuse": a key pattern in a body is then an error
+    errors = "skip"                  # or "store": answers such as 429 and 500 are kept too
+    headers = ["x-variant"]          # further headers that belong to a request's identity
+    allow = ["db.internal:5432"]     # hosts that are neither recorded nor refused
+
+    [[vary]]                         # see docs/matching.md
+    at = "/metadata/run_id"
+
+    [[secret]]                       # a further pattern that must not come to rest
+    name = "acme_key"
+    pattern = 'acme_[a-z0-9]{20}'
+
+    [[tape]]                         # the same again, for the tapes that a path names
+    path = "tests/tapes/weather*.jsonl"
+    [[tape.vary]]
+    pattern = '\\d{4}-\\d{2}-\\d{2}'
+
+The file is looked for from the tape's folder upwards, to the root of the repository.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from tapes.errors import BadRule
+from tapes.redact import SecretPattern, user_patterns
+from tapes.varying import Rule
+
+FILE = "tapes.toml"
+_CHOICES = {"secrets": ("replace", "refuse"), "errors": ("skip", "store")}
+_LISTS = ("headers", "allow")
+_TABLES = ("vary", "secret")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What is declared for one tape."""
+
+    rules: tuple[Rule, ...] = ()
+    headers: frozenset[str] = frozenset()
+    allow: tuple[str, ...] = ()
+    secrets: str = "replace"
+    errors: str = "skip"
+    patterns: tuple[SecretPattern, ...] = ()
+    source: str | None = None
+
+
+def declared_for(tape_path: str | os.PathLike[str]) -> Declared:
+    """What the nearest `tapes.toml` declares for a tape. Raises BadRule naming file and key."""
+    path = Path(os.path.abspath(tape_path))
+    file = _nearest_file(path)
+    if file is None:
+        return Declared()
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadRule(f"{file}: {error}", f"check it with: python -m tomllib {file}") from error
+    sections = content.pop("tape", [])
+    declared = _with(Declared(source=str(file)), content, str(file))
+    if not isinstance(sections, list):
+        raise BadRule(f"{file}: tape is a list: write [[tape]]")
+    for number, section in enumerate(sections, 1):
+        where = f"{file}: [[tape]] {number}"
+        pattern = section.pop("path", None) if isinstance(section, dict) else None
+        if not isinstance(pattern, str):
+            raise BadRule(f"{where} has no path", 'path = "tests/tapes/*.jsonl"')
+        if fnmatch(str(path), str(file.parent / pattern)):
+            declared = _with(declared, section, where)
+    return declared
+
+
+def _nearest_file(tape: Path) -> Path | None:
+    for folder in tape.parents:
+        file = folder / FILE
+        if file.is_file():
+            return file
+        if (folder / ".git").exists():
+            return None
+    return None
+
+
+def _with(declared: Declared, content: Mapping[str, Any], where: str) -> Declared:
+    for name, value in content.items():
+        if name in _CHOICES and value not in _CHOICES[name]:
+            options = " or ".join(f'"{choice}"' for choice in _CHOICES[name])
+            raise BadRule(f"{where}: {name} = {value!r} is not {options}")
+        if name in _LISTS and not _is_texts(value):
+            raise BadRule(f"{where}: {name} is a list of texts", f'{name} = ["…"]')
+        if name in _TABLES and not (isinstance(value, list) and all(map(_is_table, value))):
+            raise BadRule(f"{where}: {name} is a list of tables: write [[{name}]]")
+        if name not in (*_CHOICES, *_LISTS, *_TABLES):
+            known = ", ".join((*_CHOICES, *_LISTS, *_TABLES, "tape"))
+            raise BadRule(f"{where}: unknown {name}", f"known: {known}")
+    return replace(
+        declared,
+        rules=declared.rules
+        + tuple(
+            Rule.of(table, f"{where}: [[vary]] {n}")
+            for n, table in enumerate(content.get("vary", ()), 1)
+        ),
+        headers=declared.headers | {name.lower() for name in content.get("headers", ())},
+        allow=declared.allow + tuple(content.get("allow", ())),
+        secrets=content.get("secrets", declared.secrets),
+        errors=content.get("errors", declared.errors),
+        patterns=declared.patterns + tuple(user_patterns(content.get("secret", ()), where)),
+    )
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict)

@@ -1,0 +1,1 @@
+"""What providers' answers mean, read from their bytes."""

@@ -1,0 +1,83 @@
+"""Several answers to one request: samples by number, and groups in which order tells.
+
+By default a recorded answer is reused. Whoever samples one prompt three times, or polls, says so.
+Knows nothing of tapes.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+from tapes.errors import BadSetting
+
+Value = TypeVar("Value")
+
+# How many contexts are open in this process: while there are none, nobody has to look for them.
+in_use = 0
+_in_use_lock = threading.Lock()
+
+_ordered: ContextVar["Order | None"] = ContextVar("tapes_ordered", default=None)
+_sample: ContextVar[int | None] = ContextVar("tapes_sample", default=None)
+
+
+class Order:
+    """How often each request was made so far in an ordered group of calls."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
+
+    def next(self, key: str) -> int:
+        """The sample number of this request's next call."""
+        with self._lock:
+            number = self._counts.get(key, 0)
+            self._counts[key] = number + 1
+            return number
+
+    def give_back(self, key: str, sample: int) -> None:
+        """The call came to nothing; its number is free for the next try."""
+        with self._lock:
+            if self._counts.get(key) == sample + 1:
+                self._counts[key] = sample
+
+
+@contextmanager
+def ordered() -> Iterator[None]:
+    """In this context, equal requests are different calls, answered in their recorded order."""
+    with _chosen(_ordered, Order()):
+        yield
+
+
+@contextmanager
+def sample(number: int) -> Iterator[None]:
+    """In this context, every request is the sample of this number (0 is the usual one)."""
+    if number < 0:
+        raise BadSetting(f"a sample number is 0 or more, not {number}")
+    with _chosen(_sample, number):
+        yield
+
+
+@contextmanager
+def _chosen(variable: ContextVar[Value | None], value: Value) -> Iterator[None]:
+    global in_use
+    with _in_use_lock:
+        in_use += 1
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+        with _in_use_lock:
+            in_use -= 1
+
+
+def chosen_order() -> Order | None:
+    """The ordered group that this context is in."""
+    return _ordered.get()
+
+
+def chosen_sample() -> int | None:
+    """The sample number that this context asks for."""
+    return _sample.get()

@@ -1,0 +1,249 @@
+"""What a run did with a tape: served, live, refused, unused; and what replay saved.
+
+A run's report is kept beside the tape when the run ends, so that commands can say later which
+recordings nobody used. It is this machine's own and no part of the tape.
+
+Knows nothing of cassettes.
+"""
+
+import json
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from tapes.errors import CassetteError, TapesError
+from tapes.exchange import Exchange, Response, header
+from tapes.providers.usage import Usage, usage_of, usage_of_value
+from tapes.tape.base import Tape
+from tapes.tape.beside import make_local
+from tapes.wire import decoded
+
+log = logging.getLogger(__name__)
+
+# The file in a tape's local folder that holds the budget's ledger and the reports of runs.
+STATE = "state.db"
+
+
+class Report:
+    """The counts of one run. Safe to use from many threads."""
+
+    def __init__(self, tape: Tape, mode: str) -> None:
+        self.tape = tape.path
+        self.local = tape.local
+        self.name = tape.name
+        self.mode = mode
+        self.started = time.time()
+        self.hits: Counter[str] = Counter()
+        self.recordings: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.refusals: list[str] = []
+        self._lock = threading.Lock()
+
+    def served(self, key: str, times: int = 1) -> None:
+        """An answer was given from the tape."""
+        with self._lock:
+            self.hits[key] += times
+
+    def recorded(self, key: str) -> None:
+        """An answer was put on the tape."""
+        with self._lock:
+            self.recordings[key] += 1
+
+    def count(self, name: str) -> None:
+        """One more of: live, not_stored, incomplete."""
+        with self._lock:
+            self.counts[name] += 1
+
+    def refused(self, error: CassetteError) -> None:
+        """A request got no answer."""
+        with self._lock:
+            self.counts["refused"] += 1
+            self.refusals.append(error.message)
+
+    @property
+    def used(self) -> set[str]:
+        """The keys that were served or recorded."""
+        return {key for key, times in self.hits.items() if times} | set(self.recordings)
+
+    @property
+    def reused(self) -> int:
+        """How often an answer was given again to a request that was made before in this run."""
+        together = self.hits + self.recordings
+        return sum(times - 1 for times in together.values())
+
+    def as_dict(self) -> dict[str, object]:
+        """The counts, for people's programs."""
+        return {
+            "tape": self.tape,
+            "mode": self.mode,
+            "served": self.hits.total(),
+            "reused": self.reused,
+            "live": self.counts["live"],
+            "recorded": self.recordings.total(),
+            "refused": self.counts["refused"],
+            "not_stored": self.counts["not_stored"],
+            "incomplete": self.counts["incomplete"],
+            "refusals": list(self.refusals),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """What answers from a tape made unnecessary. None where nothing is known."""
+
+    calls: int
+    tokens: int | None
+    usd: Decimal | None
+    unpriced: int
+    bytes: int
+
+
+def usage_of_exchange(exchange: Exchange) -> Usage | None:
+    """The tokens that a recorded answer reports."""
+    response = exchange.response
+    if not isinstance(response, Response):
+        return usage_of_value(response)
+    try:
+        body = decoded(response.body, header(response.headers, "content-encoding")).data
+    except TapesError:
+        return None
+    return usage_of(header(response.headers, "content-type"), body)
+
+
+def savings(
+    hits: Iterable[tuple[Exchange, int]], price: Callable[[Usage], Decimal | None]
+) -> Savings:
+    """What so many answers from these exchanges saved."""
+    calls = unpriced = size = 0
+    tokens: int | None = None
+    usd: Decimal | None = None
+    for exchange, times in hits:
+        calls += times
+        size += times * _size(exchange)
+        usage = usage_of_exchange(exchange)
+        if usage is None:
+            unpriced += times
+            continue
+        tokens = (tokens or 0) + usage.total * times
+        cost = price(usage)
+        if cost is None:
+            unpriced += times
+        else:
+            usd = (usd or Decimal(0)) + cost * times
+    return Savings(calls, tokens, usd, unpriced, size)
+
+
+def _size(exchange: Exchange) -> int:
+    response = exchange.response
+    if isinstance(response, Response):
+        return len(response.body)
+    return len(json.dumps(response, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+
+
+# --- kept beside the tape ---------------------------------------------------------------------
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS runs (
+  number INTEGER PRIMARY KEY,
+  tape TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  pid INTEGER NOT NULL,
+  started REAL NOT NULL,
+  ended REAL NOT NULL,
+  counts TEXT NOT NULL,
+  hits TEXT NOT NULL,
+  recordings TEXT NOT NULL
+)
+"""
+# Runs that are kept a tape; older ones are forgotten.
+_KEPT_RUNS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that ended."""
+
+    mode: str
+    pid: int
+    started: float
+    ended: float
+    counts: dict[str, int]
+    hits: dict[str, int]
+    recordings: dict[str, int]
+
+    @property
+    def used(self) -> set[str]:
+        """The keys that the run served or recorded."""
+        return set(self.hits) | set(self.recordings)
+
+
+def keep_report(report: Report) -> None:
+    """Leave a run's report beside its tape. A folder that cannot be written has none."""
+    if report.local is None or not (report.used or report.counts):
+        return
+    try:
+        connection = _connect(make_local(report.local) / STATE)
+    except (OSError, sqlite3.Error) as error:
+        log.debug("report not kept", extra={"tape": report.tape, "error": str(error)})
+        return
+    name = report.name
+    try:
+        with connection:
+            connection.execute(
+                "INSERT INTO runs (tape, mode, pid, started, ended, counts, hits, recordings)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    name, report.mode, os.getpid(), report.started, time.time(),
+                    json.dumps(report.counts), json.dumps(report.hits),
+                    json.dumps(report.recordings),
+                ),
+            )  # fmt: skip
+            connection.execute(
+                "DELETE FROM runs WHERE tape = ? AND number NOT IN"
+                " (SELECT number FROM runs WHERE tape = ? ORDER BY number DESC LIMIT ?)",
+                (name, name, _KEPT_RUNS),
+            )
+    except sqlite3.Error as error:
+        log.debug("report not kept", extra={"tape": report.tape, "error": str(error)})
+    finally:
+        connection.close()
+
+
+def runs_of(tape: Tape) -> list[Run]:
+    """The runs that are kept of a tape, the latest first."""
+    path = None if tape.local is None else tape.local / STATE
+    if path is None or not path.exists():
+        return []
+    connection = _connect(path)
+    try:
+        rows = connection.execute(
+            "SELECT mode, pid, started, ended, counts, hits, recordings FROM runs"
+            " WHERE tape = ? ORDER BY number DESC",
+            (tape.name,),
+        )
+        return [Run(*row[:4], *map(json.loads, row[4:])) for row in rows]
+    finally:
+        connection.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=10)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(_SCHEMA)
+    return connection
+
+
+def unused(tape: Tape, used: set[str]) -> list[Exchange]:
+    """The exchanges that answer and were not used, in the order of the tape."""
+    return [
+        exchange
+        for exchange in tape.exchanges()
+        if exchange.state == "complete" and exchange.key not in used
+    ]

@@ -1,0 +1,1 @@
+"""Stores of exchanges by key: one interface, three homes."""

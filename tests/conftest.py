@@ -1,0 +1,31 @@
+"""What every test starts from: a clean environment, and the network closed but for loopback."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+SETTINGS = ("CASSETTE_", "TAPES_", "DEMO_LIVE")
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith(SETTINGS) and name != "TAPES_REFERENCE_DATA":
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test runs in an empty folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def reference_data() -> Path:
+    """The folder of golden cases that the project is checked against where it is at hand."""
+    path = os.environ.get("TAPES_REFERENCE_DATA")
+    if not path or not Path(path).is_dir():
+        pytest.skip("TAPES_REFERENCE_DATA names no folder of reference data")
+    return Path(path)
