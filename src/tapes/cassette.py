@@ -185,7 +185,13 @@ class Cassette:
 
     # --- the decision
 
-    def decide(self, request: Request | dict[str, Json], *, sample: int | None = None) -> Verdict:
+    def decide(
+        self,
+        request: Request | dict[str, Json],
+        *,
+        sample: int | None = None,
+        order: Order | None = None,
+    ) -> Verdict:
         """The verdict on one request: Play, Permit, Refusal or Busy; anything else is a bug.
 
         Raises NotCanonical and UnsupportedCoding for a request that cannot have a key, and
@@ -193,7 +199,7 @@ class Cassette:
         """
         raw_key = self._raw_key(request)
         chosen = repeats.chosen_sample() if sample is None else sample
-        order = repeats.chosen_order() or self._order
+        order = order or repeats.chosen_order() or self._order
         if chosen is not None:
             return self._decide(Question(request, raw_key, chosen))
         if order is not None:
