@@ -101,10 +101,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The same call is under way. Wait `pause` seconds, then ask `again`."""
+    """The same call, for `key`, is under way. Wait `pause` seconds, then ask `again`."""
 
     again: "Callable[[], Verdict]"
     pause: float = 0.005
+    key: str = ""
 
 
 Verdict = Play | Permit | Refusal | Busy
@@ -191,9 +192,11 @@ class Cassette:
         *,
         sample: int | None = None,
         order: Order | None = None,
+        owner: object = None,
     ) -> Verdict:
         """The verdict on one request: Play, Permit, Refusal or Busy; anything else is a bug.
 
+        `owner` is who asks, where that is neither a task nor a thread: a server's exchange.
         Raises NotCanonical and UnsupportedCoding for a request that cannot have a key, and
         SecretFound where secrets are refused.
         """
@@ -201,10 +204,24 @@ class Cassette:
         chosen = repeats.chosen_sample() if sample is None else sample
         order = order or repeats.chosen_order() or self._order
         if chosen is not None:
-            return self._decide(Question(request, raw_key, chosen))
+            return self._decide(Question(request, raw_key, chosen, owner=owner))
         if order is not None:
-            return self._decide(Question(request, raw_key, order.next(raw_key), order))
-        return self._decide(Question(request, raw_key))
+            return self._decide(Question(request, raw_key, order.next(raw_key), order, owner))
+        return self._decide(Question(request, raw_key, owner=owner))
+
+    def hit(self, request: Request | dict[str, Json]) -> Play | Refusal | None:
+        """The answer that lies under the request's own key, else None: then `decide`.
+
+        For servers, which must not wait: it looks at one place and explains nothing.
+        """
+        if self.mode is Mode.LIVE or self._order is not None:
+            return None
+        question = Question(request, self._raw_key(request))
+        try:
+            found = self.tape.find(question.raw_key)
+        except UnreadableTape as error:
+            return self._refuse(TapeFailed(error.message, error.remedy))
+        return None if found is None else self._play(found, question)
 
     def _raw_key(self, request: Request | dict[str, Json]) -> str:
         if isinstance(request, Request):
@@ -240,7 +257,7 @@ class Cassette:
                 question.give_back_sample()
                 return self._refuse(self._not_permitted(clean, limits))
 
-    def _play(self, exchange: Exchange, question: Question) -> Verdict:
+    def _play(self, exchange: Exchange, question: Question) -> Play | Refusal:
         if isinstance(exchange.response, Response) is not isinstance(question.request, Request):
             kinds = ("an HTTP response", "plain JSON")
             got, wanted = kinds if isinstance(exchange.response, Response) else kinds[::-1]
@@ -314,6 +331,16 @@ class Cassette:
             self.mode, self._latch_now(), self._limits_now()
         )
 
+    @property
+    def counts_calls(self) -> bool:
+        """Whether a limit makes every live call wait for a count that others share."""
+        return self._limits_now().are_set
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether the tape is on this machine, so that looking something up takes no waiting."""
+        return True
+
     def _shared_ledger(self) -> Ledger:
         """The count of live calls, shared with every process that uses this tape."""
         if self._ledger is None:
@@ -323,9 +350,10 @@ class Cassette:
         return self._ledger
 
     def _permit(self, question: Question, clean: Clean, limits: Limits) -> Verdict:
-        flight = self._flight(sample_key(clean.key, question.sample))
+        key = sample_key(clean.key, question.sample)
+        flight = self._flight(key, question.owner)
         if flight is None:
-            return Busy(lambda: self._decide(question))
+            return Busy(lambda: self._decide(question), key=key)
         verdict: Verdict | None = None
         try:
             verdict = self._permit_in_flight(question, clean, limits, flight)
@@ -355,14 +383,14 @@ class Cassette:
         self._warn_of_variance(clean)
         return Permit(self._recorder, question, clean, flight=flight, unit=unit)
 
-    def _flight(self, key: str) -> Flight | None:
+    def _flight(self, key: str, owner: object) -> Flight | None:
         if self.mode is Mode.LIVE:
             return Flight(key)  # every call is its own
         if self._flights is None:
             local = self.tape.local
             lock = None if local is None else make_local(local) / f"{self.tape.name}.lock"
             self._flights = Flights(None) if lock is None else flights_of(lock)
-        return self._flights.take(key)
+        return self._flights.take(key, owner)
 
     def _reserve(self, clean: Clean, limits: Limits) -> Reserve:
         """The most that this call can cost. Raises UnboundedCall where nothing bounds it."""

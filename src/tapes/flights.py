@@ -47,9 +47,12 @@ class Flights:
         self._fd = -1
         self._pid = -1
 
-    def take(self, key: str) -> Flight | None:
-        """The flight for a key, or None while somebody else has it."""
-        owner = _who()
+    def take(self, key: str, owner: object = None) -> Flight | None:
+        """The flight for a key, or None while somebody else has it.
+
+        `owner` is who asks, and must not wait for itself: the task or thread, if it is not said.
+        """
+        owner = owner or _who()
         with self._mutex:
             other = self._under_way.get(key)
             if other is not None:

@@ -47,6 +47,7 @@ class Question:
     raw_key: str
     sample: int = 0
     order: Order | None = None
+    owner: object = None
 
     def give_back_sample(self) -> None:
         """The call came to nothing: free its place in an ordered group for the next try."""

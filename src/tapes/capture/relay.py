@@ -1,58 +1,71 @@
-"""Client and upstream connections: bytes, header order and chunk boundaries as they came.
+"""Client connections: one request after the other, each with its answer.
 
-Rule 1: what one side sends goes to the other at once, before anything is done with it.
-Rule 2: a side that reads slowly slows the other down; nothing is piled up without bound.
-Rule 3: when one side leaves, the other is told at once: a client that closes ends the upstream's
-        connection, an upstream that breaks off breaks the client's answer, never ends it cleanly.
-Rule 4: a connection is used again only after a message that ended as it said it would.
+Rule 1: what a client sends goes to whoever answers it at once, before anything is done with it.
+Rule 2: nothing is piled up without bound. A client that sends ahead is not read, one that reads
+        slowly is told of (`client_is_slow`), and gets no next answer until it has caught up.
+Rule 3: when the client leaves, whoever answers is told at once (`client_left`). A client that
+        closes its sending side while an upstream works for it has left; one that waits for an
+        answer of our own still gets it.
+Rule 4: a connection is used again only after a request and an answer that both ended as they said
+        they would. An answer that comes before its request has ended is followed by a lingering
+        close, so that it can be read.
+Rule 5: an answer that breaks off is broken off for the client too, never ended cleanly.
 
 A relay of its own, because a general server with a general client in the middle changes these
 bytes (header case and order, chunk boundaries) and costs ten times as much.
-Knows nothing of tapes: who answers is decided by the handler that it is given.
+Knows nothing of tapes or upstreams: who answers is decided by the handler that it is given.
 """
 
 import asyncio
-import contextlib
 import logging
-import ssl
+import socket
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import Generic, Protocol, TypeVar, cast
 
+from tapes.capture.bodies import Body, Step
 from tapes.capture.http1 import (
+    UNTIL_CLOSE,
     BadMessage,
-    BodyReader,
     HeadReader,
     RequestHead,
-    ResponseHead,
-    Step,
-    accept_request,
-    accept_response,
+    read_request_head,
 )
+from tapes.capture.recent import Recent
 
 log = logging.getLogger(__name__)
 
-# A client that sends nothing for so long, in the middle of a request or between two.
-CLIENT_IDLE_S = 120.0
-CONNECT_TIMEOUT_S = 10.0
-# An upstream connection that nobody used for so long is closed.
-UPSTREAM_IDLE_S = 60.0
-# Above this much unsent output the other side is paused.
+# Above this much unsent output the other side is paused; above this much input it is not read.
 HIGH_WATER = 256 * 1024
-_KNOWN_HEADS = 4096
+# What a client may take for a head, for the next piece of a body, and between two requests.
+HEAD_S = 60.0
+BODY_S = 120.0
+IDLE_S = 600.0
+# How long a client may go on sending what nobody wants any more.
+LINGER_S = 30.0
+_SWEEP_S = 2.0
+_KNOWN_HEADS_BYTES = 8 * 1024 * 1024
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-@dataclass(slots=True)
-class KnownHead:
-    """A request head that came before, read once; `notes` belong to the handler."""
+class Note(Protocol):
+    """What a handler notes of a head; `lasts` says that it holds for the next one as well."""
 
-    request: RequestHead
-    notes: object = None
+    @property
+    def lasts(self) -> bool:
+        """Whether it may be kept."""
+        ...
 
 
-class Exchange(Protocol):
-    """One request on its way: what the client connection tells whoever answers it."""
+Noted = TypeVar("Noted", bound=Note)
+
+
+class Turn(Protocol):
+    """One request on its way: what its client's connection tells whoever answers it."""
+
+    @property
+    def needs_client(self) -> bool:
+        """Whether it ends when the client sends no more (rule 3)."""
+        ...
 
     def body(self, step: Step) -> None:
         """More of the request's body came."""
@@ -64,37 +77,112 @@ class Exchange(Protocol):
         """The client reads slower (or again as fast) as it is written to."""
 
 
-class Handler(Protocol):
-    """Who answers requests. `known_heads` remembers what was read, and what was noted of it."""
+class Handler(Protocol[Noted]):
+    """Who answers requests. What it notes of a head can serve every request that has the same."""
 
-    known_heads: dict[bytes, KnownHead]
+    def note(self, request: RequestHead) -> Noted:
+        """Find out what a head means."""
+        ...
 
-    def whole(self, client: "ClientConnection", known: KnownHead, body: bytes) -> "Exchange | None":
-        """A request that came whole in one piece. None where it was answered on the spot."""
+    def whole(self, client: "Client", request: RequestHead, noted: Noted, body: bytes) -> None:
+        """A request that came whole in one piece. Where it is not answered on the spot, a turn is
+        given to the client.
+        """
 
-    def begin(self, client: "ClientConnection", known: KnownHead) -> "Exchange | None":
-        """A request whose head came; its body follows. None where it was answered."""
+    def begin(self, client: "Client", request: RequestHead, noted: Noted) -> None:
+        """A request whose head came; its body follows, to the turn that the client is given."""
 
-    def bad(self, client: "ClientConnection", error: BadMessage) -> None:
-        """Something that is no request came."""
+    def bad(self, client: "Client", error: BadMessage) -> None:
+        """Something that is no request came. The connection is closed after the answer."""
 
 
-class ClientConnection(asyncio.Protocol):
-    """One client's connection: one exchange after the other."""
+class Clients(Generic[Noted]):
+    """The open connections of one server, and the heads that they sent before."""
 
-    def __init__(self, handler: Handler, open_clients: "set[ClientConnection]") -> None:
-        self._handler = handler
-        self._open = open_clients
-        self._heads = HeadReader()
-        self._body: BodyReader | None = None
-        self._exchange: Exchange | None = None
-        self._known: KnownHead | None = None
-        self._waiting = b""
-        self._answering = False
-        self._request_ended = True
+    def __init__(self, handler: Handler[Noted]) -> None:
+        self.handler = handler
+        self.open: set[ClientConnection[Noted]] = set()
+        self.known: Recent[bytes, tuple[RequestHead, Noted]] = Recent(_KNOWN_HEADS_BYTES)
+
+    def connection(self) -> "ClientConnection[Noted]":
+        """The protocol of a new connection."""
+        return ClientConnection(self)
+
+    async def watch(self) -> None:
+        """Close, for ever, what has been still for too long."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            now = time.monotonic()
+            for connection in tuple(self.open):
+                connection.close_if_still(now)
+
+    @property
+    def are_busy(self) -> bool:
+        """Whether any client waits for an answer."""
+        return any(connection.is_busy for connection in self.open)
+
+    def close(self) -> None:
+        """Break off all connections; whoever answers them is told."""
+        for connection in tuple(self.open):
+            connection.break_off()
+
+
+class Client(Protocol):
+    """What whoever answers a request may do with its client."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is still there."""
+        ...
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the client has not yet taken what it was sent."""
+        ...
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
+        ...
+
+    def answered_by(self, turn: Turn) -> None:
+        """From now on this turn is told of what the client does."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes of the answer."""
+
+    def end(self, *, keep_alive: bool) -> None:
+        """The answer is complete."""
+
+    def abort(self) -> None:
+        """Break the connection off: the answer has no end."""
+
+    def pause_reading(self, pause: bool) -> None:
+        """Let the client wait with more of its body."""
+
+    def becomes_tunnel(self) -> None:
+        """From now on whatever the client sends is body, until it closes."""
+
+
+class ClientConnection(asyncio.Protocol, Generic[Noted]):
+    """One client's connection. See the rules above."""
+
+    def __init__(self, clients: Clients[Noted]) -> None:
+        self._clients = clients
         self._transport: asyncio.Transport | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._last_input = 0.0
+        self._heads = HeadReader()
+        self._input = b""
+        self._request: RequestHead | None = None
+        self._body: Body | None = None  # of a request whose end has not come
+        self._turn: Turn | None = None
+        self._answering = False
+        self._advancing = False
+        self._lingering = False
+        self._sends_no_more = False
+        self._paused_by_turn = False
+        self._paused_by_input = False
+        self.is_slow = False
+        self._since = 0.0  # when it last sent something, or began to be idle
 
     # --- from asyncio
 
@@ -102,100 +190,154 @@ class ClientConnection(asyncio.Protocol):
         """The connection is there."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(HIGH_WATER)
-        self._open.add(self)
-        self._last_input = time.monotonic()
-        self._watch()
+        _notice_dead_peer(self._transport)
+        self._clients.open.add(self)
+        self._since = time.monotonic()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _exc: Exception | None) -> None:
         """The client is gone."""
-        self._open.discard(self)
+        self._clients.open.discard(self)
         self._transport = None
-        if self._deadline is not None:
-            self._deadline.cancel()
-        exchange, self._exchange = self._exchange, None
-        if exchange is not None:
-            exchange.client_left()
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.client_left()
 
     def pause_writing(self) -> None:
         """The client reads slower than it is written to."""
-        if self._exchange is not None:
-            self._exchange.client_is_slow(True)
+        self.is_slow = True
+        if self._turn is not None:
+            self._turn.client_is_slow(True)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
-        if self._exchange is not None:
-            self._exchange.client_is_slow(False)
+        self.is_slow = False
+        if self._turn is not None:
+            self._turn.client_is_slow(False)
+        self._advance()
 
     def data_received(self, data: bytes) -> None:
         """More of a request, or the next one."""
-        self._last_input = time.monotonic()
-        if self._answering and self._request_ended:
-            self._waiting += data  # the next request waits for this answer
-            if len(self._waiting) > HIGH_WATER and self._transport is not None:
-                self._transport.pause_reading()
+        if self._lingering:
             return
-        try:
-            self._take(data)
-        except BadMessage as error:
-            self._request_ended = True
-            self._answering = True
-            self._handler.bad(self, error)
+        self._input = self._input + data if self._input else data
+        self._advance()
+
+    def eof_received(self) -> bool:
+        """The client sends no more (rule 3). False closes the connection."""
+        self._sends_no_more = True
+        waits = self._answering and self._body is None
+        return waits and (self._turn is None or not self._turn.needs_client)
 
     # --- requests
 
-    def _take(self, data: bytes) -> None:
-        if self._body is None:
-            found = self._heads.feed(data)
-            if found is None:
-                return
-            block, data = found
-            if not self._start(block, data):
-                return
-        if self._body is not None and data:
-            self._follow(self._body.feed(data))
+    def _advance(self) -> None:
+        """Take from the input whatever can be taken now.
 
-    def _start(self, block: bytes, data: bytes) -> bool:
-        """Begin an exchange. False where nothing of `data` is left to be followed."""
-        heads = self._handler.known_heads
-        known = heads.get(block)
-        if known is None:
-            request, body = accept_request(block)
-            known = KnownHead(request)
-            if not request.framing.chunked:
-                if len(heads) >= _KNOWN_HEADS:
-                    heads.clear()
-                heads[block] = known
-        else:
-            body = None
-        self._known = known
-        self._answering = True
-        framing = known.request.framing
-        if not framing.chunked and (framing.length or 0) <= len(data):
-            length = framing.length or 0
-            self._waiting += data[length:]
-            self._request_ended = True
-            exchange = self._handler.whole(self, known, data[:length])
-            if self._answering:
-                self._exchange = exchange
+        An answer that is given on the spot comes back here by `end`; the flag keeps a client that
+        sends many requests at once from growing the stack.
+        """
+        if self._advancing:
+            return
+        self._advancing = True
+        try:
+            while self._input and not self._lingering and self._transport is not None:
+                if self._body is not None:
+                    self._follow(self._body)
+                elif self._answering or self.is_slow or not self._begin():
+                    break
+        except BadMessage as error:
+            self._refuse(error)
+        finally:
+            self._advancing = False
+        self._hold_input()
+
+    def _begin(self) -> bool:
+        """Begin an exchange where a head is whole. False while it is not."""
+        if self._heads.is_empty:
+            self._since = time.monotonic()
+        found = self._heads.feed(self._input)
+        if found is None:
+            self._input = b""
             return False
-        if body is None:
-            _, body = accept_request(block)
-        self._body = body
-        self._request_ended = False
-        if known.request.head.value(b"expect") is not None:
-            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._exchange = self._handler.begin(self, known)
+        block, self._input = found
+        clients = self._clients
+        known = clients.known.find(block)
+        if known is None:
+            request = read_request_head(block)
+            noted = clients.handler.note(request)
+            if noted.lasts:
+                clients.known.add(block, (request, noted), 8 * len(block))
+        else:
+            request, noted = known
+        self._request = request
+        self._answering = True
+        length = request.framing.length
+        if length is not None and length <= len(self._input):
+            body, self._input = self._input[:length], self._input[length:]
+            clients.handler.whole(self, request, noted, body)
+            return True
+        self._body = Body(request.framing)
+        clients.handler.begin(self, request, noted)
+        if self._answering and request.expects_continue and not self._input:
+            self.write(_CONTINUE)
         return True
 
-    def _follow(self, step: Step) -> None:
+    def _follow(self, body: Body) -> None:
+        self._since = time.monotonic()
+        data, self._input = self._input, b""
+        step = body.feed(data)
+        self._input = step.rest
         if step.ended:
             self._body = None
-            self._request_ended = True
-            self._waiting += step.rest
-        if self._exchange is not None:
-            self._exchange.body(step)
+        if self._turn is not None:
+            self._turn.body(step)
+
+    def _refuse(self, error: BadMessage) -> None:
+        """What came is no request, or no body: answer it where no answer has begun, and close."""
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.client_left()
+            self.abort()
+            return
+        self._request, self._body = None, None
+        self._answering = True
+        self._clients.handler.bad(self, error)
+
+    def _hold_input(self) -> None:
+        hold = len(self._input) > HIGH_WATER or (self.is_slow and bool(self._input))
+        if hold is not self._paused_by_input:
+            self._paused_by_input = hold
+            self._set_reading()
+
+    def _set_reading(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._paused_by_input or self._paused_by_turn:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     # --- answers
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request has begun to come, or its answer has not ended."""
+        return self._answering or not self._heads.is_empty
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is still there."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
+        name = self._transport.get_extra_info("peername") if self._transport else None
+        return str(name[0]) if isinstance(name, tuple) else ""
+
+    def answered_by(self, turn: Turn) -> None:
+        """From now on this turn is told of what the client does."""
+        self._turn = turn
 
     def write(self, data: bytes) -> None:
         """Send bytes of the answer."""
@@ -204,297 +346,77 @@ class ClientConnection(asyncio.Protocol):
 
     def end(self, *, keep_alive: bool) -> None:
         """The answer is complete."""
-        self._exchange = None
+        self._turn = None
         self._answering = False
-        transport = self._transport
-        if transport is None:
+        if self._transport is None:
             return
-        known = self._known
-        if not keep_alive or not self._request_ended or known is None:
-            transport.close()
+        if self._paused_by_turn:
+            self.pause_reading(False)
+        request = self._request
+        if (
+            not keep_alive
+            or self._body is not None
+            or request is None
+            or not request.keeps_alive
+            or self._sends_no_more
+        ):
+            self._linger()
+        else:
+            self._since = time.monotonic()
+            self._advance()
+
+    def _linger(self) -> None:
+        """Say that no more will come, and read on until the client closes (rule 4)."""
+        if self._transport is None or self._transport.is_closing():
             return
-        if not known.request.head.keeps_alive:
-            transport.close()
-            return
-        if self._waiting:
-            data, self._waiting = self._waiting, b""
-            transport.resume_reading()
-            asyncio.get_running_loop().call_soon(self.data_received, data)
+        self._lingering, self._input, self._body = True, b"", None
+        self._since = time.monotonic()
+        if self._sends_no_more or not self._transport.can_write_eof():
+            self._transport.close()
+        else:
+            self._transport.write_eof()
 
     def abort(self) -> None:
         """Break the connection off: the answer has no end."""
-        self._exchange = None
+        self._turn = None
+        self.break_off()
+
+    def break_off(self) -> None:
+        """As `abort`; whoever answers is told that the client left."""
         if self._transport is not None:
             self._transport.abort()
 
     def pause_reading(self, pause: bool) -> None:
         """Let the client wait with more of its body."""
-        if self._transport is not None:
-            if pause:
-                self._transport.pause_reading()
-            else:
-                self._transport.resume_reading()
+        if pause is not self._paused_by_turn:
+            self._paused_by_turn = pause
+            self._set_reading()
 
-    @property
-    def peer(self) -> str:
-        """The client's address."""
-        name = self._transport.get_extra_info("peername") if self._transport else None
-        return str(name[0]) if isinstance(name, tuple) else ""
+    def becomes_tunnel(self) -> None:
+        """From now on whatever the client sends is body, until it closes."""
+        self._body = Body(UNTIL_CLOSE)
+        self._advance()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the client is still there."""
-        return self._transport is not None and not self._transport.is_closing()
-
-    def _watch(self) -> None:
-        """Close a connection on which the client has sent nothing for too long."""
+    def close_if_still(self, now: float) -> None:
+        """Close where the client has had its time."""
         if self._transport is None:
             return
-        idle = time.monotonic() - self._last_input
-        if idle > CLIENT_IDLE_S and not (self._answering and self._request_ended):
-            self._transport.abort()
-            return
-        loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(max(1.0, CLIENT_IDLE_S - idle + 1), self._watch)
-
-
-# --- upstream ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where an upstream listens."""
-
-    host: str
-    port: int
-    tls: bool
-
-    @property
-    def authority(self) -> str:
-        """The value of `Host`: the port only where it is not the usual one."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
-
-
-class Answer(Protocol):
-    """Who takes an upstream's answer."""
-
-    def head(self, head: ResponseHead, raw: bytes) -> None:
-        """The head came; `raw` is its block with the blank line."""
-
-    def step(self, step: Step) -> None:
-        """More of the body came; `step.ended` with its end."""
-
-    def failed(self, error: Exception, answered: bool) -> None:
-        """The upstream broke off, before or after it began to answer."""
-
-    def upstream_is_slow(self, slow: bool) -> None:
-        """The upstream reads slower than it is written to."""
-
-
-class UpstreamConnection(asyncio.Protocol):
-    """One connection to an upstream: one request after the other, never two at once."""
-
-    def __init__(self, pool: "Pool", origin: Origin) -> None:
-        self._pool = pool
-        self.origin = origin
-        self._transport: asyncio.Transport | None = None
-        self._answer: Answer | None = None
-        self._method = b""
-        self._heads = HeadReader()
-        self._head: ResponseHead | None = None
-        self._body: BodyReader | None = None
-        self.idle_since = 0.0
-
-    # --- from asyncio
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is there."""
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(HIGH_WATER)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The upstream closed, or broke off."""
-        self._transport = None
-        self._pool.forget(self)
-        answer = self._answer
-        if answer is None:
-            return
-        if self._body is not None and self._body.end_of_connection() and exc is None:
-            self._answer = None
-            answer.step(Step(b"", ended=True))
-            return
-        self._fail(exc or ConnectionResetError("the upstream closed the connection"))
-
-    def pause_writing(self) -> None:
-        """The upstream reads slower than it is written to."""
-        if self._answer is not None:
-            self._answer.upstream_is_slow(True)
-
-    def resume_writing(self) -> None:
-        """The upstream has caught up."""
-        if self._answer is not None:
-            self._answer.upstream_is_slow(False)
-
-    def data_received(self, data: bytes) -> None:
-        """More of an answer."""
-        if self._answer is None:
-            self.close()  # nobody asked
-            return
-        try:
-            self._take(data)
-        except BadMessage as error:
-            self._fail(error)
-
-    # --- answers
-
-    def _take(self, data: bytes) -> None:
-        while self._body is None:
-            found = self._heads.feed(data)
-            if found is None:
-                return
-            block, data = found
-            head, body = accept_response(block, self._method)
-            answer = self._answer
-            if answer is None:
-                return
-            if 100 <= head.status < 200 and head.status != 101:
-                continue  # an interim answer says nothing that anyone waits for
-            self._head = head
-            answer.head(head, block + b"\r\n\r\n")
-            if not head.framing.has_body:
-                self._finish(Step(b"", ended=True, rest=data))
-                return
-            self._body = body
-        if data:
-            step = self._body.feed(data)
-            if step.ended:
-                self._finish(step)
-            elif self._answer is not None:
-                self._answer.step(step)
-
-    def _finish(self, step: Step) -> None:
-        answer, head = self._answer, self._head
-        self._answer = self._body = self._head = None
-        reusable = (
-            head is not None
-            and head.head.keeps_alive
-            and not head.framing.until_close
-            and not step.rest
-            and head.status != 101
-        )
-        if reusable:
-            self._pool.give_back(self)
+        still = now - self._since
+        if self._lingering:
+            late = still > LINGER_S
+        elif self._body is not None:
+            # In a tunnel, and where we ourselves let it wait, the client may be still.
+            late = still > BODY_S and not self._paused_by_turn and not self._body.may_end_here
+        elif self._answering:
+            late = False
         else:
-            self.close()
-        if answer is not None:
-            answer.step(step)
-
-    def _fail(self, error: Exception) -> None:
-        answer, self._answer = self._answer, None
-        answered = self._head is not None
-        self.close()
-        if answer is not None:
-            answer.failed(error, answered)
-
-    # --- requests
-
-    def ask(self, answer: Answer, method: bytes, data: bytes) -> None:
-        """Send the beginning of a request; what comes back goes to `answer`."""
-        self._answer, self._method = answer, method
-        self._heads, self._body, self._head = HeadReader(), None, None
-        self.write(data)
-
-    def write(self, data: bytes) -> None:
-        """Send more of the request."""
-        if self._transport is not None:
-            self._transport.write(data)
-
-    def leave(self) -> None:
-        """Nobody waits for the answer any more: break off."""
-        self._answer = None
-        if self._transport is not None:
-            self._transport.abort()
-
-    def close(self) -> None:
-        """Close in good order."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def pause_reading(self, pause: bool) -> None:
-        """Let the upstream wait with more of its answer."""
-        if self._transport is not None and not self._transport.is_closing():
-            if pause:
-                self._transport.pause_reading()
-            else:
-                self._transport.resume_reading()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it can be asked."""
-        return self._transport is not None and not self._transport.is_closing()
+            late = still > (IDLE_S if self._heads.is_empty else HEAD_S)
+        if late:
+            self.break_off()
 
 
-@dataclass(slots=True)
-class Pool:
-    """Upstream connections that wait to be used again."""
-
-    tls: ssl.SSLContext | None = None
-    _idle: dict[Origin, list[UpstreamConnection]] = field(default_factory=dict)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-
-    def connect(
-        self, origin: Origin, then: Callable[[UpstreamConnection | Exception], None]
-    ) -> None:
-        """Call `then` with a connection, at once where one is idle, or with why there is none."""
-        idle = self._idle.get(origin)
-        while idle:
-            connection = idle.pop()
-            if connection.is_open and time.monotonic() - connection.idle_since < UPSTREAM_IDLE_S:
-                then(connection)
-                return
-            connection.close()
-        task = asyncio.get_running_loop().create_task(self._open(origin, then))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _open(
-        self, origin: Origin, then: Callable[[UpstreamConnection | Exception], None]
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, connection = await loop.create_connection(
-                    lambda: UpstreamConnection(self, origin),
-                    origin.host,
-                    origin.port,
-                    ssl=self._context() if origin.tls else None,
-                )
-        except OSError as error:  # a time-out is one
-            then(error)
-            return
-        then(connection)
-
-    def _context(self) -> ssl.SSLContext:
-        if self.tls is None:
-            self.tls = ssl.create_default_context()
-        return self.tls
-
-    def give_back(self, connection: UpstreamConnection) -> None:
-        """A connection whose answer ended well."""
-        connection.idle_since = time.monotonic()
-        self._idle.setdefault(connection.origin, []).append(connection)
-
-    def forget(self, connection: UpstreamConnection) -> None:
-        """A connection that was closed."""
-        idle = self._idle.get(connection.origin)
-        if idle:
-            with contextlib.suppress(ValueError):
-                idle.remove(connection)
-
-    def close(self) -> None:
-        """Close all that are idle."""
-        for connections in self._idle.values():
-            for connection in connections:
-                connection.close()
-        self._idle.clear()
+def _notice_dead_peer(transport: asyncio.Transport) -> None:
+    """Let the system find out that the other machine is gone, however long nothing is said."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,14 +1,18 @@
 """Which upstream a request is for, and whose API it speaks.
 
-Rule 1: a header names it (`x-tapes-upstream`), else the first segment of the path where that is
-        the name of an upstream, else the shape of the path.
-Rule 2: the prefix is taken off. The identity of a request holds the path that the upstream gets, so
+    /[~TOKEN/][@TAPE/][UPSTREAM/]the path that the upstream gets
+
+Rule 1: `x-tapes-upstream` names the upstream, else the first segment of the path where that is
+        the name of one, else the default upstream, else a header that only one provider's SDKs
+        send, else the shape of the path.
+Rule 2: prefixes are taken off. The identity of a request holds the path that the upstream gets, so
         what was recorded through the proxy replays in process and the other way round.
+Rule 3: the target is passed on as it came, query string and all.
 
 Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urlsplit
@@ -32,19 +36,26 @@ KNOWN_UPSTREAMS: dict[str, str] = {
     "gemini": "https://generativelanguage.googleapis.com",
     "ollama": "http://localhost:11434",
     "mistral": "https://api.mistral.ai",
-    "groq": "https://api.groq.com/openai",
+    "groq": "https://api.groq.com",
     "cohere": "https://api.cohere.com",
     "deepseek": "https://api.deepseek.com",
-    "openrouter": "https://openrouter.ai/api",
+    "openrouter": "https://openrouter.ai",
     "xai": "https://api.x.ai",
     "together": "https://api.together.xyz",
-    "fireworks": "https://api.fireworks.ai/inference",
+    "fireworks": "https://api.fireworks.ai",
     "perplexity": "https://api.perplexity.ai",
-    "chatgpt": "https://chatgpt.com/backend-api",
+    "cerebras": "https://api.cerebras.ai",
+    "chatgpt": "https://chatgpt.com",
 }
 
-# The beginning of a path without query → whose API it is
+# A header that only one provider's SDKs send → whose API it is
+_SIGNS: dict[bytes, Dialect] = {
+    b"anthropic-version": Dialect.ANTHROPIC,
+    b"x-goog-api-key": Dialect.GEMINI,
+}
+# The beginning of a path without query → whose API it is; the first that fits.
 _SHAPES: tuple[tuple[str, Dialect], ...] = (
+    ("/v1/completions", Dialect.OPENAI),
     ("/v1/messages", Dialect.ANTHROPIC),
     ("/v1/complete", Dialect.ANTHROPIC),
     ("/v1beta/", Dialect.GEMINI),
@@ -53,8 +64,6 @@ _SHAPES: tuple[tuple[str, Dialect], ...] = (
     ("/api/", Dialect.OLLAMA),
     ("/v1/", Dialect.OPENAI),
 )
-# `/v1/complete` begins `/v1/completions` as well.
-_OPENAI_FIRST = ("/v1/completions",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ class Upstream:
         except ValueError:
             port = -1
         wrong = parts.scheme not in ("http", "https") or not parts.hostname or port == -1
-        if wrong or parts.query or parts.fragment or parts.username:
+        if wrong or parts.query or parts.fragment or parts.username is not None:
             raise BadSetting(
                 f"upstream {name}: {url!r} is not a base URL",
                 "for example: https://api.openai.com or http://127.0.0.1:11434",
@@ -84,6 +93,31 @@ class Upstream:
         tls = parts.scheme == "https"
         usual = 443 if tls else 80
         return cls(name, parts.hostname or "", port or usual, tls, parts.path.rstrip("/"))
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What stands before the path: the token, the name of a tape, and the rest of the target."""
+
+    token: str | None
+    tape: str | None
+    target: str
+
+
+def prefix_of(target: str) -> Prefix:
+    """Take `/~TOKEN` and `/@TAPE` off a target."""
+    token, target = _taken(target, "/~")
+    tape, target = _taken(target, "/@")
+    return Prefix(token, tape, target)
+
+
+def _taken(target: str, mark: str) -> tuple[str | None, str]:
+    if not target.startswith(mark):
+        return None, target
+    ends = [at for at in (target.find("/", len(mark)), target.find("?")) if at >= 0]
+    end = min(ends, default=len(target))
+    rest = target[end:]
+    return target[len(mark) : end], rest if rest.startswith("/") else f"/{rest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,42 +135,74 @@ class Routes:
 
     upstreams: dict[str, Upstream] = field(default_factory=dict)
     default: Upstream | None = None
+    any_url: bool = False
 
     @classmethod
-    def of(cls, declared: Mapping[str, str] | None = None, default: str | None = None) -> "Routes":
-        """The known upstreams, with those that are declared. Raises BadSetting."""
-        urls = {**KNOWN_UPSTREAMS, **(declared or {})}
-        return cls(
-            {name: Upstream.of(name, url) for name, url in urls.items()},
-            None if default is None else Upstream.of("default", default),
-        )
+    def of(
+        cls,
+        declared: Mapping[str, str] | None = None,
+        default: str | None = None,
+        *,
+        any_url: bool = False,
+    ) -> "Routes":
+        """The known upstreams, with those that are declared. Raises BadSetting.
 
-    def find(self, target: str, named: str | None) -> Route | None:
-        """The route of a request target, or None where nothing says who it is for."""
+        `default` is a base URL, or the name of an upstream. `any_url` permits a base URL in
+        `x-tapes-upstream`: only where strangers cannot reach the proxy.
+        """
+        urls = {**KNOWN_UPSTREAMS, **(declared or {})}
+        upstreams = {name: Upstream.of(name, url) for name, url in urls.items()}
+        if default is None or default in upstreams:
+            return cls(upstreams, upstreams.get(default or ""), any_url)
+        return cls(upstreams, Upstream.of("default", default), any_url)
+
+    def find(
+        self, target: str, named: str | None = None, header_names: Collection[bytes] = ()
+    ) -> Route:
+        """The route of a request target. Raises BadSetting where nothing says who it is for."""
         if named is not None:
-            upstream = self.upstreams.get(named)
-            if upstream is None and "://" in named:
-                upstream = Upstream.of("named", named)
-            return None if upstream is None else self._route(upstream, target)
+            return self._route(self._named(named), target)
         first, slash, rest = target.removeprefix("/").partition("/")
         if first in self.upstreams and slash:
             return self._route(self.upstreams[first], f"/{rest}")
         if self.default is not None:
             return self._route(self.default, target)
-        dialect = dialect_of(target)
-        if dialect is None:
-            return None
+        dialect = next((d for name, d in _SIGNS.items() if name in header_names), None)
+        dialect = dialect or dialect_of(target)
+        if dialect is None or not target.startswith("/") or target.startswith("/v1/v1/"):
+            raise self._unroutable(target)
         return self._route(self.upstreams[dialect.value], target)
+
+    def _named(self, name: str) -> Upstream:
+        if name in self.upstreams:
+            return self.upstreams[name]
+        if self.any_url and "://" in name:
+            return Upstream.of("named", name)
+        raise BadSetting(
+            f"x-tapes-upstream: no upstream is named {name!r}",
+            f"there are: {', '.join(self.upstreams)}; declare one with: --upstream {name}=https://…",
+        )
 
     def _route(self, upstream: Upstream, target: str) -> Route:
         by_name = next((d for d in Dialect if d.value == upstream.name), None)
         dialect = dialect_of(target) or by_name or Dialect.OPENAI
         return Route(upstream, f"{upstream.path}{target}", dialect)
 
+    def _unroutable(self, target: str) -> BadSetting:
+        path = target.partition("?")[0]
+        names = ", ".join(f"/{name}/…" for name in self.upstreams)
+        remedy = (
+            f"begin the path with the name of an upstream ({names}), or start the proxy with"
+            " --upstream URL"
+        )
+        if path.startswith("/v1/v1/"):
+            remedy = "this SDK adds /v1 itself: take /v1 off its base URL"
+        elif dialect_of(f"/v1{path}") is not None and path.count("/") <= 3 and path != "/":
+            remedy = f"most base URLs end with /v1 (Anthropic's and Gemini's do not); or {remedy}"
+        return BadSetting(f"nothing says who {path} is for", remedy)
+
 
 def dialect_of(target: str) -> Dialect | None:
     """Whose API a path has the shape of."""
     path = target.partition("?")[0]
-    if path.startswith(_OPENAI_FIRST):
-        return Dialect.OPENAI
     return next((dialect for start, dialect in _SHAPES if path.startswith(start)), None)

@@ -95,6 +95,7 @@ class JsonlTape:
         with self._mutex:
             self._require_open()
             raw = bytes.fromhex(key)
+            self._catch_up()  # a later line with the same hash wins, whoever appended it
             for attempt in range(3):
                 offset = self._offset_of(raw)
                 if offset is None:
