@@ -337,6 +337,11 @@ class Cassette:
         return self._limits_now().are_set
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether equal requests are different calls."""
+        return self._order is not None
+
+    @property
     def answers_at_once(self) -> bool:
         """Whether the tape is on this machine, so that looking something up takes no waiting."""
         return True

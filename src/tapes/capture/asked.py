@@ -174,8 +174,8 @@ def _asked(
     pace = _pace(own.get(b"x-tapes-pace"), setup.pace)
     group = own.get(b"x-tapes-group")
     seed = None
-    reuses = setup.mode in (ProxyMode.REPLAY, ProxyMode.RECORD)
-    if cassette is not None and reuses and sample is None and group is None and not pace:
+    reuses = setup.mode in (ProxyMode.REPLAY, ProxyMode.RECORD) and sample is None and not pace
+    if cassette is not None and reuses and group is None and not cassette.is_ordered:
         text = json.dumps([request.method.decode(), url, headers, cassette.tape.path])
         seed = hashlib.sha256(text.encode() + b"\0%d\0" % request.is_http_10)
     return Asked(
