@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tapes.cassette import Cassette
+from tapes.budget import Ledger
+from tapes.capture.upstream import Asker, Origin, Pool
 from tapes.exchange import Exchange, Response, State
 from tapes.tape.base import MemoryTape
 from tapes.tape.jsonl import JsonlTape
@@ -407,28 +408,32 @@ def test_a_client_that_leaves_closes_the_upstream_within_a_second(
         assert evidence.state is State.ABORTED_BY_CLIENT
 
 
+class Unreached(Pool):
+    """A pool whose connections take for ever to open."""
+
+    def connect(self, origin: Origin, asker: Asker) -> Callable[[], object]:
+        taken_back.append(origin.host)
+        return lambda: taken_back.append("taken back")
+
+
+taken_back: list[str] = []
+
+
+@pytest.mark.row("N17")
 def test_a_client_that_leaves_while_the_upstream_is_reached_costs_nothing(tmp_path: Path) -> None:
     """Nothing was sent, so the unit of the budget goes back."""
-    tape = tmp_path / "t.jsonl"
-    cassette = Cassette(tape, "record", limits=None, environ={"CASSETTE_LIVE_BUDGET": "5"})
-    with socket.create_server(("127.0.0.1", 0), backlog=1) as listener:
-        # A listener whose queue is full answers no further connection.
-        port = listener.getsockname()[1]
-        fill = [socket.socket() for _ in range(4)]
-        for sock in fill:
-            sock.setblocking(False)
-            sock.connect_ex(("127.0.0.1", port))
-        with proxying(
-            f"http://127.0.0.1:{port}", tape, "record", environ={"CASSETTE_LIVE_BUDGET": "5"}
-        ) as proxy:
-            raw = Raw(proxy)
-            raw.send(request(chat("x")))
-            wait_until(lambda: cassette._shared_ledger().spent().calls == 1)
-            raw.sock.close()
-            wait_until(lambda: cassette._shared_ledger().spent().calls == 0)
-        for sock in fill:
-            sock.close()
-    cassette.close()
+    tape, environ = tmp_path / "t.jsonl", {"CASSETTE_LIVE_BUDGET": "5"}
+    with proxying("http://upstream", tape, "record", environ=environ) as proxy:
+        proxy.desk.pool = Unreached()
+        raw = Raw(proxy)
+        raw.send(request(chat("x")))
+        wait_until(lambda: taken_back == ["upstream"])
+        ledger = Ledger(tmp_path / ".tapes" / "state.db", "t.jsonl")
+        assert ledger.spent().calls == 1
+        raw.sock.close()
+        wait_until(lambda: ledger.spent().calls == 0)
+        ledger.close()
+    assert taken_back == ["upstream", "taken back"]
 
 
 # --- recording --------------------------------------------------------------------------------
