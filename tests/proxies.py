@@ -56,7 +56,7 @@ def proxying(
     setup = Setup(
         ProxyMode(mode), routes, shelf, access or Access(), body_limit=body_limit, pace=pace
     )
-    with proxy_in_thread(setup, listen, watcher) as server:
+    with proxy_in_thread(setup, listen, watcher, patience_s=0.2) as server:
         yield server
 
 

@@ -242,7 +242,11 @@ def run_proxy(
 
 @contextlib.contextmanager
 def proxy_in_thread(
-    setup: Setup, listen: Listen | None = None, watcher: Watcher | None = None
+    setup: Setup,
+    listen: Listen | None = None,
+    watcher: Watcher | None = None,
+    *,
+    patience_s: float = 1.0,
 ) -> Iterator[ProxyServer]:
     """A proxy that serves beside whatever the caller does: on any free port of this machine."""
     listen = listen or Listen("127.0.0.1", 0)
@@ -259,7 +263,7 @@ def proxy_in_thread(
         started.append(server)
         up.set()
         await stopped.wait()
-        await server.stop()
+        await server.stop(patience_s)
 
     def run() -> None:
         try:

@@ -48,6 +48,7 @@ KNOWN_UPSTREAMS: dict[str, str] = {
     "chatgpt": "https://chatgpt.com",
 }
 
+_DIALECTS = {dialect.value: dialect for dialect in Dialect}
 # A header that only one provider's SDKs send → whose API it is
 _SIGNS: dict[bytes, Dialect] = {
     b"anthropic-version": Dialect.ANTHROPIC,
@@ -184,9 +185,12 @@ class Routes:
         )
 
     def _route(self, upstream: Upstream, target: str) -> Route:
-        by_name = next((d for d in Dialect if d.value == upstream.name), None)
-        dialect = dialect_of(target) or by_name or Dialect.OPENAI
-        return Route(upstream, f"{upstream.path}{target}", dialect)
+        by_name = _DIALECTS.get(upstream.name)
+        by_shape = dialect_of(target)
+        if by_name is not None and by_shape in (None, Dialect.OPENAI):
+            # Models and files have the same paths everywhere; Ollama speaks OpenAI's API as well.
+            by_shape = by_shape if by_name is Dialect.OLLAMA else by_name
+        return Route(upstream, f"{upstream.path}{target}", by_shape or by_name or Dialect.OPENAI)
 
     def _unroutable(self, target: str) -> BadSetting:
         path = target.partition("?")[0]
