@@ -1,5 +1,7 @@
 """Settings of the servers: defaults < file < environment < flags; each value knows its origin.
 
+Tables (upstreams, named tapes) are put together name by name; all else is replaced.
+
 The file is `config.toml` in `--config-dir`, else in `./.tapes`, else in `~/.tapes`. Upstreams that
 belong to a project may stand in its `tapes.toml`, under `[upstreams]`.
 
@@ -204,15 +206,23 @@ def _value(
     folder: Path | None,
 ) -> Value:
     section, _, name = setting.key.partition(".")
-    given = flags.get(setting.key)
-    if given is not None:
-        return _read(setting, given, f"--{name.replace('_', '-')}")
-    if environ.get(setting.variable):
-        return _read(setting, environ[setting.variable], setting.variable)
-    if name in content.get(section, {}):
-        return _read(setting, content[section][name], f"{folder}/{FILE}")
+    sources = (
+        (content.get(section, {}).get(name), f"{folder}/{FILE}"),
+        (environ.get(setting.variable) or None, setting.variable),
+        (flags.get(setting.key), f"--{name.replace('_', '-')}"),
+    )
     default = setting.default
-    return Value(None if default is None else setting.read(default), "default")
+    value = Value(None if default is None else setting.read(default), "default")
+    for given, origin in sources:
+        if given is not None:
+            value = _over(value, _read(setting, given, origin))
+    return value
+
+
+def _over(earlier: Value, later: Value) -> Value:
+    if not isinstance(later.value, dict) or not earlier.value:
+        return later
+    return Value({**earlier.value, **later.value}, f"{later.origin}, {earlier.origin}")
 
 
 def _read(setting: Setting, given: Any, origin: str) -> Value:
@@ -228,5 +238,4 @@ def _with_project(upstreams: Value) -> Value:
     declared, file = declared_upstreams(os.getcwd())
     if not declared:
         return upstreams
-    origin = file if upstreams.origin == "default" else f"{upstreams.origin}, {file}"
-    return Value({**declared, **upstreams.value}, origin)
+    return _over(Value(declared, file), upstreams) if upstreams.value else Value(declared, file)

@@ -117,7 +117,7 @@ def test_pipelined_requests_are_answered_in_their_order(tmp_path: Path) -> None:
         answer(received.body)(received, wire)
 
     tape = tmp_path / "t.jsonl"
-    bodies = [chat(str(number)) for number in range(50)]
+    bodies = [chat(str(number)) for number in range(10)]
     for mode in ("record", "replay"):
         with (
             serving(echo) as upstream,

@@ -160,10 +160,10 @@ def _tell(server: ProxyServer, settings: Settings) -> None:
     prefix = "" if setup.access.token is None else "/~TOKEN"
     shown = variables_of(base + prefix)
     lines += [f"  {name}={shown[name]}" for name in SHOWN]
+    if settings.folder is not None:
+        lines.append(f"  settings: {settings.folder}")
     lines.append(f"  the report: curl {base}/_tapes/report")
     click.echo("\n".join(lines), err=True)
-    if settings.folder is not None:
-        click.echo(f"  settings: {settings.folder}", err=True)
     sys.stderr.flush()
 
 
