@@ -19,6 +19,8 @@ from tapes.errors import BadSetting
         ("/v1/messages/batches", "api.anthropic.com", "/v1/messages/batches", Dialect.ANTHROPIC),
         ("/v1beta/models/m:generateContent?key=K", "generativelanguage.googleapis.com",
          "/v1beta/models/m:generateContent?key=K", Dialect.GEMINI),
+        ("/v1/models/m:generateContent", "generativelanguage.googleapis.com",
+         "/v1/models/m:generateContent", Dialect.GEMINI),
         ("/api/chat", "localhost", "/api/chat", Dialect.OLLAMA),
         ("/groq/openai/v1/models", "api.groq.com", "/openai/v1/models", Dialect.OPENAI),
         ("/ollama/v1/chat/completions", "localhost", "/v1/chat/completions", Dialect.OPENAI),

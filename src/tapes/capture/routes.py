@@ -209,4 +209,6 @@ class Routes:
 def dialect_of(target: str) -> Dialect | None:
     """Whose API a path has the shape of."""
     path = target.partition("?")[0]
+    if path.startswith("/v1/models/") and ":" in path:  # models/NAME:generateContent
+        return Dialect.GEMINI
     return next((dialect for start, dialect in _SHAPES if path.startswith(start)), None)
