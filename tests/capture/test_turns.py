@@ -50,8 +50,7 @@ def test_what_was_recorded_is_replayed_to_the_byte_and_nothing_is_sent(tmp_path:
         assert len(upstream.requests) == 1
     for answered in again:
         assert answered.body == first.body == body
-        assert answered.head.split(b"\r\n")[0] == b"HTTP/1.1 200 Fine"
-        assert {line.lower() for line in answered.lines} == {line.lower() for line in first.lines}
+        assert answered.head == first.head
 
 
 @pytest.mark.row("N06", "N07")

@@ -2,7 +2,8 @@
 
 Rule 1: each recorded piece is one chunk where the answer is chunked, so its boundaries are kept.
 Rule 2: an answer that was recorded without framing (HTTP/2, or ended by closing) gets chunks.
-Rule 3: no recorded text can end a header line, no empty piece can end the body.
+Rule 3: lines keep their place, framing included, so that a client sees the head that it saw live.
+Rule 4: no recorded text can end a header line, no empty piece can end the body.
 
 Pure.
 """
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from tapes.capture.http1 import RequestHead
 from tapes.exchange import Response, header
 
-_FRAMING = ("transfer-encoding", "content-length", "connection", "keep-alive")
 _WITHOUT_BODY = frozenset({204, 304})
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -38,24 +38,33 @@ def reply_of(response: Response, request: RequestHead) -> Reply:
     chunked = has_body and (
         length is None or header(response.headers, "transfer-encoding") is not None
     )
-    is_old = request.is_http_10
+    chunks = chunked and not request.is_http_10
     lines = [f"HTTP/1.1 {response.status} {response.reason}"]
-    lines += [f"{n}: {v}" for n, v in response.headers if n.lower() not in _FRAMING]
-    if chunked and not is_old:
+    for name, value in response.headers:
+        match name.lower():
+            case "connection" | "keep-alive":
+                pass
+            case "transfer-encoding":
+                if chunks:
+                    lines.append(f"{name}: chunked")
+                    chunks = False  # said once
+            case "content-length":
+                if has_body and not chunked:
+                    lines.append(f"{name}: {len(response.body)}")
+                elif not has_body and response.status != 204:
+                    lines.append(f"{name}: {value}")
+            case _:
+                lines.append(f"{name}: {value}")
+    if chunks:
         lines.append("transfer-encoding: chunked")
-    elif has_body and not chunked:
-        lines.append(f"content-length: {len(response.body)}")
-    elif length is not None and not has_body and response.status != 204:
-        lines.append(f"content-length: {length}")
-    if is_old:
+    if request.is_http_10:
         lines.append("connection: close")
     text = "\r\n".join(_CONTROL.sub(" ", line) for line in lines)
     head = text.encode("latin-1", "replace") + b"\r\n\r\n"
     pieces = [p for p in response.pieces if p.data] if has_body else []
-    if chunked and not is_old:
-        timed = [(p.at, b"%x\r\n%b\r\n" % (len(p.data), p.data)) for p in pieces]
+    timed = [(p.at, p.data) for p in pieces]
+    if chunked and not request.is_http_10:
+        timed = [(at, b"%x\r\n%b\r\n" % (len(data), data)) for at, data in timed]
         timed.append((pieces[-1].at if pieces else 0.0, b"0\r\n\r\n"))
-    else:
-        timed = [(p.at, p.data) for p in pieces]
     begins = timed[0][0] if timed else 0.0
-    return Reply(((begins, head), *timed), keeps_alive=not is_old)
+    return Reply(((begins, head), *timed), keeps_alive=not request.is_http_10)
