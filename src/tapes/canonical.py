@@ -244,7 +244,8 @@ def multipart_parts(content_type: str, body: bytes) -> list[Json] | None:
         return None
     delimiter = b"--" + (boundary[1] or boundary[2]).encode("latin-1", "replace")
     # Every delimiter but the first follows a line end that belongs to it.
-    _, *pieces, end = (b"\r\n" + body).split(b"\r\n" + delimiter)
+    preamble, *pieces = (b"\r\n" + body).split(b"\r\n" + delimiter)
+    end = pieces.pop() if pieces else preamble
     if not end.startswith(b"--") or not all(map(_AFTER_DELIMITER.match, pieces)):
         return None
     parts: list[Json] = []

@@ -54,7 +54,8 @@ def ending_of(content_type: str | None, body: bytes, *, was_asked_for: bool = Fa
 
     `was_asked_for`: the request asked for a stream, so an answer without one event is none.
     """
-    frames = frames_of(content_type, body)
+    # A last word needs no blank line behind it to have been said.
+    frames = frames_of(content_type, body + b"\n\n")
     if frames is None:
         return Ending.UNKNOWN
     if not frames and was_asked_for:
