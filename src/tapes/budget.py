@@ -276,8 +276,12 @@ def _connect(path: Path | None) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path or ":memory:", timeout=60, isolation_level=None, check_same_thread=False
     )
-    connection.execute("PRAGMA journal_mode = WAL")
-    # A killed process loses nothing in this mode; only a power cut may lose the last lines.
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.executescript(_SCHEMA)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        # A killed process loses nothing in this mode; only a power cut may lose the last lines.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.executescript(_SCHEMA)
+    except BaseException:
+        connection.close()
+        raise
     return connection
