@@ -18,12 +18,13 @@ from tapes import (
     CassetteMiss,
     LatchClosed,
     canonicalize,
+    open_tape,
     ordered,
     req_hash,
     sample,
 )
 from tapes.budget import CALLS, LATCH, Limits
-from tapes.canonical import DIRECTORY, evidence_key, key_of
+from tapes.canonical import DIRECTORY, evidence_key, key_of, key_of_exchange_request
 from tapes.cassette import Busy, Play, Refusal, Verdict
 from tapes.errors import (
     AsyncLive,
@@ -171,7 +172,7 @@ def test_a_setting_that_cannot_be_read_fails_at_once(options: dict[str, Any], wh
 # --- refusals as values
 
 
-@pytest.mark.row("A6", "N15")
+@pytest.mark.row("A6")
 def test_a_miss_says_what_is_missing_and_what_to_type() -> None:
     cassette = Cassette(recorded({"prompt": "hello"}), "replay")
     verdict = cassette.decide({"prompt": "hallo"})
@@ -656,7 +657,7 @@ def calls_by_processes(
     return made, sum(int(out) for out, _ in outputs)
 
 
-@pytest.mark.row("N04", "N05")
+@pytest.mark.row("N04", "N05", "A12")
 def test_processes_that_ask_the_same_share_one_live_call(tmp_path: Path) -> None:
     assert calls_by_processes(6, tmp_path, '{"prompt": "same"}', DEMO_LIVE="1") == (1, 0)
 
@@ -808,6 +809,25 @@ def test_the_request_lies_on_the_tape_in_its_canonical_form(name: str, tmp_path:
     assert isinstance(exchange.request, dict)
     assert canonicalize(exchange.request) == canonicalize(request)
     assert "cwd" not in exchange.request
+
+
+@pytest.mark.row("B13")
+@pytest.mark.parametrize("other", ["u.jsonl", "u.db", "answers/"])
+def test_recordings_move_between_kinds_of_tape_with_their_keys(other: str, tmp_path: Path) -> None:
+    requests: list[Any] = [{"prompt": "é", "n": 1.0}, {"prompt": KEY}, post(ASK)]
+    source = recorded(*requests)
+    target = open_tape(tmp_path / other)
+    for exchange in source.exchanges():
+        target.append(exchange)
+    for exchange in target.exchanges():
+        again = key_of_exchange_request(exchange.canonicalizer, exchange.request)
+        assert exchange.key == again
+    with Cassette(target, "replay", canonicalizer="tape/1") as cassette:
+        for request in requests:
+            verdict, original = cassette.decide(request), Cassette(source).decide(request)
+            assert isinstance(verdict, Play)
+            assert isinstance(original, Play)
+            assert verdict.exchange.response == original.exchange.response
 
 
 def test_a_long_secret_in_a_path_is_gone_as_well() -> None:

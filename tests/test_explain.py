@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 
 from tapes.errors import DamagedTape
@@ -24,7 +23,6 @@ def tape_of(*requests: Any) -> MemoryTape:
     )
 
 
-@pytest.mark.row("N15")
 def test_the_nearest_recording_is_named_with_the_places_that_differ() -> None:
     tape = tape_of(chat("one", "two"), chat("one", "three"), chat("x", model="n"))
     line = nearest(tape, chat("one", "twe"))
