@@ -59,6 +59,8 @@ OUTSIDE = {
 # Imports inside a function, each with its reason. `cli/` and `use` import late what costs time.
 LATE = {
     ("prices", "genai_prices"): "it takes longer than everything else together",
+    ("project", "tomllib"): "most tapes have no tapes.toml to read",
+    ("cassette", "asyncio"): "programs without tasks need not load it",
 }
 LATE_FOLDERS = {"cli/", "use", "opening", "pytest_plugin"}
 

@@ -22,7 +22,6 @@ The file is looked for from the tape's folder upwards, to the root of the reposi
 """
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
@@ -58,6 +57,8 @@ def declared_for(tape_path: str | os.PathLike[str]) -> Declared:
     file = _nearest_file(path)
     if file is None:
         return Declared()
+    import tomllib
+
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
