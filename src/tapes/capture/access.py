@@ -6,8 +6,6 @@ Rule 2: without a token only names of this machine are listened to, and no web p
         page that made a name of its own lead to this machine could otherwise read the answers.
 Rule 3: only the token's SHA-256 is kept, and compared in constant time. It is random and long, so
         a plain hash gives nothing away.
-
-Pure.
 """
 
 import hashlib
