@@ -1,24 +1,41 @@
 """What every tape promises, whichever home it has.
 
 Rule 1: `append` returns when the exchange is durable. What was acknowledged survives a killed
-        process, a full disk and a torn write; what was not acknowledged never answers.
+        process, a full disk and a torn write. What was not acknowledged is there whole or not at
+        all.
 Rule 2: of several exchanges under one key the one appended last answers.
-Rule 3: many threads and processes may append at once, and nobody's exchange is lost.
+Rule 3: many threads and processes may append at once, and nobody's exchange is lost. A tape that
+        is open when the process forks may be used on both sides.
 Rule 4: what cannot be read is an error that names the place, never an absent answer.
 Rule 5: bodies of BLOB_SIZE bytes and more lie on a tape once, however often they occur.
 
 Knows nothing of modes, budgets or clients.
 """
 
+import errno
 import hashlib
+import json
+import os
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from tapes.exchange import Exchange
+from tapes.errors import NotAnAnswer, UnwritableTape
+from tapes.exchange import Exchange, damaged, exchange_of, row_of
+from tapes.jsontext import (
+    Json,
+    compact,
+    fast_text,
+    has_unwritable_float,
+    indented,
+    require_json,
+)
 
 BLOB_SIZE = 16 * 1024
+BOM = b"\xef\xbb\xbf"
+_KEY = re.compile("[0-9a-f]{64}")
 
 
 class Tape(Protocol):
@@ -36,22 +53,31 @@ class Tape(Protocol):
         ...
 
     def find(self, key: str) -> Exchange | None:
-        """The exchange that answers under this key; also what others appended meanwhile.
+        """The exchange appended last under this key; also what others appended meanwhile.
 
-        Raises UnreadableTape (DamagedTape, NewerTape) where it is there and cannot be read.
+        What was cut off is found too: see its `state`. Text that is no key finds nothing. Raises
+        UnreadableTape (DamagedTape, NewerTape) where it is there and cannot be read.
         """
         ...
 
     def append(self, exchange: Exchange) -> None:
-        """Keep an exchange; on return it is durable. Raises UnwritableTape: then nothing is."""
+        """Keep an exchange; on return it is durable.
+
+        Raises UnwritableTape, NotAnAnswer for what JSON cannot say, and UnreadableTape where the
+        tape is damaged: then nothing is kept.
+        """
         ...
 
     def exchanges(self) -> Iterator[Exchange]:
-        """All exchanges in the order of appending, those that a later one replaced included."""
+        """All exchanges in the order of appending, one by one, however large the tape is.
+
+        Those that a later one replaced are among them, where the home keeps such: a directory
+        does not. Raises UnreadableTape at the first that cannot be read.
+        """
         ...
 
     def keys(self) -> set[str]:
-        """The keys that have an answer or evidence."""
+        """The keys that have an answer: those whose last exchange is complete."""
         ...
 
     def close(self) -> None:
@@ -59,38 +85,123 @@ class Tape(Protocol):
         ...
 
 
+def is_key(text: str) -> bool:
+    """Whether a text is a key: 64 lowercase hex digits."""
+    return _KEY.fullmatch(text) is not None
+
+
+def require_key(exchange: Exchange) -> None:
+    """Refuse an exchange that could never be found. Raises ValueError: its maker is wrong."""
+    if not is_key(exchange.key):
+        raise ValueError(f"{exchange.key!r} is no key: a key is 64 lowercase hex digits")
+
+
 def blob_hash(data: bytes) -> str:
     """The name of a body that is kept once. No canonical request has this hash."""
     return hashlib.sha256(b"blob\n" + data).hexdigest()
 
 
-class MemoryTape:
-    """A tape that ends with the process: for tests, and for runs that keep nothing."""
+def write_row(row: Json, *, of_bytes: bool = False) -> bytes:
+    """A row as one line of UTF-8 without its end. Raises NotAnAnswer for what JSON cannot say.
 
-    def __init__(self, exchanges: Iterator[Exchange] | tuple[Exchange, ...] = ()) -> None:
+    `of_bytes` says that the row was made from an HTTP exchange, where there is nothing to refuse.
+    """
+    return _written(row, fast_text(row), compact, of_bytes)
+
+
+def write_file(row: Json, *, of_bytes: bool = False) -> bytes:
+    """A row as a file that people read; see `write_row`."""
+    return _written(row, fast_text(row, indented=True), indented, of_bytes) + b"\n"
+
+
+def _written(row: Json, fast: bytes | None, slow: Callable[[Json], str], of_bytes: bool) -> bytes:
+    if fast is not None and (of_bytes or b"null" not in fast or not has_unwritable_float(row)):
+        return fast
+    require_json(row, _not_an_answer)
+    try:
+        return slow(row).encode()
+    except RecursionError:
+        raise _not_an_answer("it is nested too deeply") from None
+
+
+def _not_an_answer(what: str) -> NotAnAnswer:
+    return NotAnAnswer(
+        f"the exchange cannot be kept: {what}",
+        "give it plain JSON: dict, list, str, int, finite float, bool or None",
+    )
+
+
+def read_row(data: bytes, path: str, place: object) -> Json:
+    """The value of a row that lies on the tape `path` at `place`. Raises DamagedTape."""
+    try:
+        return json.loads(data.removeprefix(BOM).decode("utf-8"))
+    except RecursionError:
+        raise damaged(path, place, "nested too deeply to be read") from None
+    except ValueError as error:
+        raise damaged(path, place, f"not JSON ({error})") from error
+
+
+_REMEDIES = {
+    errno.ENOSPC: "free space on that disk; nothing that was recorded before is lost",
+    errno.EDQUOT: "free space within your quota; nothing that was recorded before is lost",
+    errno.EFBIG: "raise the limit (ulimit -f); nothing that was recorded before is lost",
+    errno.EROFS: "the file system is read-only: record on another one, or use replay",
+    errno.ENOLCK: "the file system has no locks: record on a local disk, or into a directory",
+    errno.EOPNOTSUPP: "the file system has no locks: record on a local disk, or into a directory",
+}
+
+
+def unwritable(path: str, error: OSError) -> UnwritableTape:
+    """The error for a tape that the system does not let us write."""
+    folder = os.path.dirname(path) or "."
+    return UnwritableTape(
+        f"the tape {path} cannot be written: {error.strerror}",
+        _REMEDIES.get(error.errno or 0, f"check who may write there: ls -ld {folder} {path}"),
+    )
+
+
+class MemoryTape:
+    """A tape that ends with the process: for tests, and for runs that keep nothing.
+
+    It keeps rows as the others do, so that whoever finds an exchange gets one of his own.
+    """
+
+    def __init__(self, exchanges: Iterable[Exchange] = ()) -> None:
         self.path = self.name = "memory"
         self.local: Path | None = None
         self._lock = threading.Lock()
-        self._exchanges: list[Exchange] = list(exchanges)
-        self._last = {exchange.key: exchange for exchange in self._exchanges}
+        self._rows: list[bytes] = []
+        self._last: dict[str, int] = {}
+        for exchange in exchanges:
+            self.append(exchange)
 
     def find(self, key: str) -> Exchange | None:
         """The exchange appended last under this key."""
-        return self._last.get(key)
+        number = self._last.get(key)
+        return None if number is None else self._exchange(number)
+
+    def _exchange(self, number: int) -> Exchange:
+        place = f"exchange {number}"
+        row = read_row(self._rows[number], self.path, place)
+        return exchange_of(row, self.path, place)
 
     def append(self, exchange: Exchange) -> None:
         """Keep an exchange until the process ends."""
+        require_key(exchange)
+        row = write_row(row_of(exchange))
         with self._lock:
-            self._exchanges.append(exchange)
-            self._last[exchange.key] = exchange
+            self._rows.append(row)
+            self._last[exchange.key] = len(self._rows) - 1
 
     def exchanges(self) -> Iterator[Exchange]:
         """All exchanges in the order of appending."""
-        return iter(tuple(self._exchanges))
+        return map(self._exchange, range(len(self._rows)))
 
     def keys(self) -> set[str]:
-        """The keys that have an exchange."""
-        return set(self._last)
+        """The keys whose last exchange is complete."""
+        with self._lock:
+            last = dict(self._last)
+        return {key for key, number in last.items() if self._exchange(number).state == "complete"}
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to let go of; the tape can go on being used."""

@@ -1,0 +1,370 @@
+"""An open JSONL file for reading: where each key's last line begins, kept up with who appends.
+
+Rule 1: a line counts once it has its line end. What follows the last line end is looked at every
+        time: a row whose end an editor left out answers, a torn one is passed over.
+Rule 2: the pass over the file looks at the first bytes of a line in this project's own form, and
+        reads lines in any other form whole. A broken line is an error that names its number.
+Rule 3: whatever a writer appends comes behind the last line end. A file that does not go on where
+        it ended was rewritten, and has to be opened anew.
+
+Knows nothing of locks or writing.
+"""
+
+import binascii
+import json
+import logging
+import os
+import struct
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tapes.errors import DamagedTape
+from tapes.exchange import SCHEMA_VERSION, damaged, newer
+from tapes.jsontext import Json
+from tapes.tape.base import BOM, read_row
+from tapes.tape.beside import identity, make_local
+from tapes.tape.index import BrokenIndex, FileStamp, KeyTable, load_index, place_of
+
+log = logging.getLogger(__name__)
+
+# How a row of this project begins: {"hash":"<key>","v":1,"canonicalizer":"tape/…
+_OWN = b'{"hash":"'
+_OWN_NEXT = b'","v":%d,"canonicalizer":"' % SCHEMA_VERSION
+BODY = "blob/1"
+_BODY = BODY.encode()[:5]
+_BLANK = BOM + b" \t\r"
+_BLANKS = (b"", b"\r")
+_BEGIN = struct.Struct(f"{len(_OWN)}s64s{len(_OWN_NEXT)}s{len(_BODY)}s")
+_TOO_SHORT = (b"", b"", b"", b"")
+_FOREIGN = b'{"hash": "'
+_NEEDED = ("hash", "request", "response")
+
+_BLOCK = 1024 * 1024
+_READ = 16 * 1024
+_MARK = 128
+# A file smaller than this is read faster than a table beside it.
+INDEX_FROM = 1024 * 1024
+# A file that changed just now may change again without a trace in its times.
+_SETTLED_NS = 1_000_000_000
+
+_Entry = tuple[bytes, int]  # key, place
+
+
+class LineFile:
+    """The file that a descriptor leads to; closed when nobody uses it any more.
+
+    `shown` is the path that messages name, `index` where its table is kept. Raises DamagedTape,
+    NewerTape. Not safe to use from many threads at once, but for `read`, `rows` and `Place`.
+    """
+
+    def __init__(self, fd: int, shown: str, index: Path, *, trust_index: bool = True) -> None:
+        self._fd = fd
+        self._shown = shown
+        self._index = index
+        weakref.finalize(self, os.close, fd).atexit = False
+        status = os.fstat(fd)
+        self.identity = identity(status)
+        self._seen = FileStamp.of(status)
+        self._behind = 0  # the last line end
+        self._mark = (0, b"")  # the last line: where it begins, and how
+        self._tail: _Entry | None = None  # a row without its line end
+        self.torn = False
+        self.has_news = False  # that the table beside the tape does not have
+        kept = load_index(index, self._seen) if trust_index and self._is_large else None
+        if kept is None:
+            self._table = KeyTable()
+            self._take_in(self._table.put)
+            self.save_index()
+        else:
+            self._table, last_line = kept
+            self._behind = self._seen.size
+            self._set_mark(last_line)
+
+    @property
+    def _is_large(self) -> bool:
+        return self._seen.size >= INDEX_FROM
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last line that counts."""
+        return self._behind
+
+    @property
+    def has_tail(self) -> bool:
+        """Whether a row without its line end stands behind `end`."""
+        return self._tail is not None
+
+    # --- asking
+
+    def find(self, key: bytes) -> int | None:
+        """The offset of the last line with this key, or None. Raises BrokenIndex."""
+        if self._tail is not None and self._tail[0] == key:
+            return self._tail[1] >> 1
+        return self._table.find(key)
+
+    def answers(self) -> set[str]:
+        """The keys whose last line is an answer. Raises BrokenIndex."""
+        found = {key.hex() for key in self._table.answers()}
+        if self._tail is not None:
+            key, place = self._tail
+            (found.discard if place & 1 else found.add)(key.hex())
+        return found
+
+    def read(self, offset: int) -> bytes:
+        """The line that begins at an offset, without its end."""
+        size, parts = _READ, []
+        while True:
+            data = os.pread(self._fd, size, offset)
+            end = data.find(b"\n")
+            if end >= 0 or not data:
+                parts.append(data[:end] if end >= 0 else data)
+                return b"".join(parts) if len(parts) > 1 else parts[0]
+            parts.append(data)
+            offset, size = offset + len(data), min(size * 4, _BLOCK * 16)
+
+    def rows(self) -> Iterator[tuple[int, bytes]]:
+        """Every line that holds something, with the offset at which it begins."""
+        behind, tail = self._behind, self._tail
+        at, begun = 0, list[bytes]()
+        for start in range(0, behind, _BLOCK):
+            block = os.pread(self._fd, min(_BLOCK, behind - start), start)
+            first, *others = block.split(b"\n")
+            begun.append(first)
+            for other in others:
+                line = b"".join(begun)
+                if not _is_blank(line):
+                    yield at, line
+                at += len(line) + 1
+                begun = [other]
+        if tail is not None:
+            yield tail[1] >> 1, self.read(tail[1] >> 1)
+
+    def place(self, offset: int) -> "Place":
+        """What messages call an offset."""
+        return Place(self, offset)
+
+    def line_number(self, offset: int) -> int:
+        """The number of the line that begins at an offset, by counting up to there."""
+        count, at = 1, 0
+        while at < offset:
+            block = os.pread(self._fd, min(_BLOCK, offset - at), at)
+            if not block:
+                break
+            count += block.count(b"\n")
+            at += len(block)
+        return count
+
+    # --- following the file
+
+    def is_as(self, status: os.stat_result) -> bool:
+        """Whether nothing happened to the file since it was looked at."""
+        seen = self._seen
+        return (
+            status.st_size == seen.size
+            and status.st_mtime_ns == seen.mtime_ns
+            and identity(status) == self.identity
+        )
+
+    def goes_on(self, status: os.stat_result) -> bool:
+        """Whether all that happened to the file is that lines were appended."""
+        if identity(status) != self.identity or status.st_size < self._behind:
+            return False
+        if status.st_size == self._behind == self._seen.size:
+            return False  # another time, but the same length: edited in place
+        offset, begin = self._mark
+        return not begin or (
+            os.pread(self._fd, len(begin), offset) == begin
+            and os.pread(self._fd, 1, self._behind - 1) == b"\n"
+        )
+
+    def follow(self) -> None:
+        """Take in what was appended. Raises DamagedTape, NewerTape."""
+        seen = FileStamp.of(os.fstat(self._fd))
+        self._take_in(self._table.add)
+        self._seen = seen  # only now: a broken line is an error every time
+        self.has_news = True
+
+    def appended(self, lines: list[tuple[bytes, bool, bytes]], start: int) -> None:
+        """Take in lines that this process appended: (key, whether it answers, line) each."""
+        places, at = [], start
+        for _, answers, line in lines:
+            places.append(place_of(at, answers=answers))
+            at += len(line)
+        self._table.add([key for key, _, _ in lines], places)
+        if at > self._behind:
+            self._behind, self._tail, self.torn = at, None, False
+            self._mark = (at - len(lines[-1][2]), lines[-1][2][:_MARK])
+        self._seen = FileStamp.of(os.fstat(self._fd))
+        self.has_news = True
+
+    def _take_in(self, put: Callable[[list[bytes], list[int]], None]) -> None:
+        last_line = -1
+        for keys, places, begin, behind in self._scan(self._behind):
+            put(keys, places)
+            last_line, self._behind = begin, behind
+        if last_line >= 0:
+            self._set_mark(last_line)
+        self._look_behind()
+
+    def _set_mark(self, last_line: int) -> None:
+        length = min(_MARK, self._behind - last_line)
+        self._mark = (last_line, os.pread(self._fd, length, last_line))
+
+    def _look_behind(self) -> None:
+        """What follows the last line end (rule 1)."""
+        self._tail, self.torn = None, False
+        start = self._behind
+        data = os.pread(self._fd, max(os.fstat(self._fd).st_size - start, 0), start)
+        if _is_blank(data):
+            return
+        # A row in the middle of being written is not worth reading: nearly none ends like this.
+        if not data.rstrip().endswith(b"}"):
+            self.torn = True
+            return
+        try:
+            row = read_row(data, self._shown, self.place(start))
+        except DamagedTape:
+            self.torn = True
+        else:
+            self._tail = self._entry_of(row, start)
+
+    def _scan(self, start: int) -> Iterator[tuple[list[bytes], list[int], int, int]]:
+        """The keys and places of all whole lines, a block at a time.
+
+        With each block come the offset of the last line in it, and the offset behind that.
+        """
+        buffer = bytearray(_BLOCK)
+        view = memoryview(buffer)
+        find, begin_of, unhex = buffer.find, _BEGIN.unpack_from, binascii.unhexlify
+        base, filled, shortest = start, 0, _BEGIN.size
+        while count := os.preadv(self._fd, [view[filled:]], base + filled):
+            filled += count
+            keys: list[bytes] = []
+            places: list[int] = []
+            at = last = 0
+            while (end := find(b"\n", at, filled)) >= 0:
+                own, key, after, kind = begin_of(buffer, at) if end - at >= shortest else _TOO_SHORT
+                if own == _OWN and after == _OWN_NEXT:
+                    try:
+                        keys.append(unhex(key))
+                    except ValueError:
+                        raise self._no_key(base + at) from None
+                    places.append(base + at << 1 | (kind == _BODY))
+                elif entry := self._other_line(base + at, end - at):
+                    keys.append(entry[0])
+                    places.append(entry[1])
+                last, at = at, end + 1
+            if at:
+                yield keys, places, base + last, base + at
+                filled -= at
+                buffer[:filled] = buffer[at : at + filled]
+                base += at
+            elif filled == _BLOCK:
+                behind = self._behind_line(base + filled)
+                if behind is None:
+                    return
+                long_line = self._long_line(bytes(buffer[: _BEGIN.size]), base, behind - 1 - base)
+                yield [entry[0] for entry in long_line], [e[1] for e in long_line], base, behind
+                base, filled = behind, 0
+
+    def _behind_line(self, at: int) -> int | None:
+        """The offset behind the next line end, or None where there is none."""
+        while block := os.pread(self._fd, _BLOCK, at):
+            end = block.find(b"\n")
+            if end >= 0:
+                return at + end + 1
+            at += len(block)
+        return None
+
+    def _long_line(self, begin: bytes, offset: int, length: int) -> list[_Entry]:
+        own, key, after, kind = _BEGIN.unpack(begin)
+        if own == _OWN and after == _OWN_NEXT:
+            try:
+                return [(binascii.unhexlify(key), place_of(offset, answers=kind != _BODY))]
+            except ValueError:
+                raise self._no_key(offset) from None
+        entry = self._other_line(offset, length)
+        return [] if entry is None else [entry]
+
+    def _other_line(self, offset: int, length: int) -> _Entry | None:
+        """A line that is not in this project's own form: of the document's sketch, or by hand."""
+        data = os.pread(self._fd, length, offset)
+        if _is_blank(data):
+            return None
+        return self._entry_of(read_row(data, self._shown, self.place(offset)), offset)
+
+    def _entry_of(self, row: Json, offset: int) -> _Entry:
+        place = self.place(offset)
+        if not isinstance(row, dict):
+            raise damaged(self._shown, place, "the row is not an object")
+        version = row.get("v", 0)
+        if not isinstance(version, int):
+            raise damaged(self._shown, place, f"the schema version is {version!r}")
+        if version > SCHEMA_VERSION:
+            raise newer(self._shown, place, version)
+        missing = [name for name in _NEEDED if name not in row]
+        if missing:
+            raise damaged(self._shown, place, f"the row has no {', '.join(missing)}")
+        key = key_bytes(row["hash"])
+        if key is None:
+            raise self._no_key(offset)
+        answers = row.get("state", "complete") == "complete" and not is_body(row)
+        return key, place_of(offset, answers=answers)
+
+    def _no_key(self, offset: int) -> DamagedTape:
+        return damaged(self._shown, self.place(offset), "the hash is not 64 hex digits")
+
+    # --- the table beside the tape
+
+    def save_index(self) -> None:
+        """Keep the table for the next time, where that is possible and pays."""
+        try:
+            self._seen = FileStamp.of(os.fstat(self._fd))
+            settled = abs(time.time_ns() - self._seen.mtime_ns) > _SETTLED_NS
+            if self._is_large and settled and self._seen.size == self._behind:
+                make_local(self._index.parent)
+                self._table.save(self._index, self._seen, self._mark[0])
+                self.has_news = False
+        except (OSError, BrokenIndex) as error:  # a read-only checkout is scanned every time
+            log.debug("index not kept", extra={"path": self._shown, "error": str(error)})
+
+
+class Place:
+    """`line 17`, counted when it is shown: counting reads the file up to there."""
+
+    def __init__(self, lines: LineFile, offset: int) -> None:
+        self._lines = lines
+        self._offset = offset
+
+    def __str__(self) -> str:
+        return f"line {self._lines.line_number(self._offset)}"
+
+
+def key_bytes(text: Json) -> bytes | None:
+    """The 32 bytes of a key, or None for what is none."""
+    try:
+        return binascii.unhexlify(text) if isinstance(text, str) and len(text) == 64 else None
+    except ValueError:
+        return None
+
+
+def key_of_line(line: bytes) -> bytes | None:
+    """The key of a line: by its place in the two usual forms, else by reading the line."""
+    for begin in (_OWN, _FOREIGN):
+        if line.startswith(begin):
+            return key_bytes(line[len(begin) : len(begin) + 64].decode("latin-1"))
+    try:
+        return key_bytes(json.loads(line.removeprefix(BOM))["hash"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def is_body(row: Json) -> bool:
+    """Whether a row keeps a body that other rows name."""
+    return isinstance(row, dict) and row.get("canonicalizer") == BODY
+
+
+def _is_blank(line: bytes) -> bool:
+    return line in _BLANKS or not line.strip(_BLANK)
