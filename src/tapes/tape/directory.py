@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tapes.errors import ClosedTape, UnreadableTape
@@ -181,45 +181,47 @@ class DirectoryTape:
         files = self._files_of(exchange, row_of(exchange, put_blob))
         try:
             make_folder(self._folder)
-            for name, data in bodies.items():
-                if not os.path.exists(f"{self._folder}/{_BLOBS}/{name}"):
-                    self._put(_BLOBS, name, data)
-            for sub, data in files:
-                self._put(sub, f"{exchange.key}.json", data)
+            fresh = [
+                (f"{_BLOBS}/{name}", data)
+                for name, data in bodies.items()
+                if not os.path.exists(f"{self._folder}/{_BLOBS}/{name}")
+            ]
+            self._put([*fresh, *files])
         except OSError as error:
             raise unwritable(self.path, error) from error
 
     @staticmethod
     def _files_of(exchange: Exchange, row: dict[str, Json]) -> list[tuple[str, bytes]]:
-        """The files of an exchange in the order in which they are written: the answer last."""
+        """The files of an exchange in the order in which they come to be: the answer last."""
+        name = f"{exchange.key}.json"
         of_bytes = isinstance(exchange.response, Response)
         if exchange.state is not State.COMPLETE:
-            return [(_INCOMPLETE, write_file(row, of_bytes=of_bytes))]
+            return [(f"{_INCOMPLETE}/{name}", write_file(row, of_bytes=of_bytes))]
         answer = write_file(row.pop("response"), of_bytes=of_bytes)
         del row["hash"]
         # The document's own answers have no request to keep.
         if exchange.request is None and not exchange.version:
-            return [("", answer)]
-        return [(_REQUESTS, write_file(row, of_bytes=of_bytes)), ("", answer)]
+            return [(name, answer)]
+        return [(f"{_REQUESTS}/{name}", write_file(row, of_bytes=of_bytes)), (name, answer)]
 
-    def _put(self, sub: str, name: str, data: bytes) -> None:
-        """Write a file whole or not at all (rule 1)."""
-        folder = f"{self._folder}/{sub}" if sub else self._folder
-        make_folder(folder)
-        temporary = f"{folder}/.{secrets.token_hex(8)}.tmp"
+    def _put(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Let files be there whole or not at all (rule 1): all are written before one is named."""
+        written: list[tuple[str, str]] = []
         try:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            with open(fd, "wb", buffering=0) as file:
-                view = memoryview(data)
-                while view:
-                    view = view[file.write(view) :]
-                sync_file(fd)
-            os.replace(temporary, f"{folder}/{name}")
+            for name, data in files:
+                path = f"{self._folder}/{name}"
+                temporary = f"{os.path.dirname(path)}/.{secrets.token_hex(8)}.tmp"
+                written.append((temporary, path))
+                make_folder(os.path.dirname(path))
+                _write(temporary, data)
+            for temporary, path in written:
+                os.replace(temporary, path)
+                sync_folder(os.path.dirname(path))
         except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+            for temporary, _ in written:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
             raise
-        sync_folder(folder)
 
     def _clean(self) -> None:
         """Remove what writers that were killed left behind."""
@@ -233,3 +235,13 @@ class DirectoryTape:
     def close(self) -> None:
         """Nothing is held open."""
         self._closed = True
+
+
+def _write(path: str, data: bytes) -> None:
+    """A new file, durably."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    with open(fd, "wb", buffering=0) as file:
+        view = memoryview(data)
+        while view:
+            view = view[file.write(view) :]
+        sync_file(fd)

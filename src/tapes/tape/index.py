@@ -28,9 +28,8 @@ _RECENT = 32 * 1024
 
 _MAGIC = b"tapesix3"
 _DIGEST = 16
-_STAMP = struct.Struct(
-    "<8sQqqQQ"
-)  # magic, size, mtime_ns, ctime_ns, inode, offset of the last line
+# magic, size, mtime_ns, ctime_ns, inode; where the last line begins, how far lines were checked
+_STAMP = struct.Struct("<8sQqqQQQ")
 _PART = struct.Struct(f"<Q{_DIGEST}s")  # number of entries, their checksum
 _HEAD = _STAMP.size + _PARTS * _PART.size + _DIGEST
 
@@ -147,12 +146,15 @@ class KeyTable:
 
     # --- keeping
 
-    def save(self, path: Path, stamp: FileStamp, last_line: int) -> None:
-        """Write the table whole or not at all. Raises OSError, BrokenIndex."""
+    def save(self, path: Path, stamp: FileStamp, last_line: int, checked: int) -> None:
+        """Write the table whole or not at all, with two offsets that `load_index` gives back.
+
+        Raises OSError, BrokenIndex.
+        """
         self._join_recent()
         parts = [self._part(number) for number in range(_PARTS)]
         head = _STAMP.pack(
-            _MAGIC, stamp.size, stamp.mtime_ns, stamp.ctime_ns, stamp.inode, last_line
+            _MAGIC, stamp.size, stamp.mtime_ns, stamp.ctime_ns, stamp.inode, last_line, checked
         )
         head += b"".join(_PART.pack(len(part) // _ENTRY.size, _digest(part)) for part in parts)
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
@@ -190,8 +192,8 @@ class _KeptParts:
         return data
 
 
-def load_index(path: Path, stamp: FileStamp) -> tuple[KeyTable, int] | None:
-    """The kept table of the file with this stamp, and the offset of the file's last line.
+def load_index(path: Path, stamp: FileStamp) -> tuple[KeyTable, int, int] | None:
+    """The kept table of the file with this stamp, and the offsets that were kept with it.
 
     None where there is none that can be trusted.
     """
@@ -205,9 +207,9 @@ def load_index(path: Path, stamp: FileStamp) -> tuple[KeyTable, int] | None:
     if len(head) != _HEAD or _digest(head[:-_DIGEST]) != head[-_DIGEST:]:
         os.close(fd)
         return None
-    magic, *marks, last_line = _STAMP.unpack_from(head)
+    magic, *marks, last_line, checked = _STAMP.unpack_from(head)
     if magic != _MAGIC or FileStamp(*marks) != stamp:
         os.close(fd)
         return None
     parts = list(_PART.iter_unpack(head[_STAMP.size : -_DIGEST]))
-    return KeyTable.of_kept(_KeptParts(fd, parts)), last_line
+    return KeyTable.of_kept(_KeptParts(fd, parts)), last_line, checked

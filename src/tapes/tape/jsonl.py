@@ -44,7 +44,6 @@ from tapes.tape.base import (
 from tapes.tape.beside import FOLDER, identity, make_folder, make_local, sync_file, sync_folder
 from tapes.tape.commit import GroupCommit
 from tapes.tape.forks import bring_through_forks
-from tapes.tape.index import BrokenIndex
 from tapes.tape.lines import BODY, LineFile, Place, is_body, key_of_line
 
 log = logging.getLogger(__name__)
@@ -97,25 +96,21 @@ class JsonlTape:
         for _ in range(_TRIES):
             with self._mutex:
                 lines = self._current()
-                offset = None if lines is None else self._offset_in(lines, key)
+                offset = None if lines is None else lines.find(key)
+                if lines is not None and offset is None:
+                    lines.require_whole_lines()
             if lines is None or offset is None:
                 return None
             line = lines.read(offset)
             if key_of_line(line) == key:
                 return lines, offset, line
-            with self._mutex:
-                self._distrust(lines)  # edited in place, or the table beside it is another file's
+            with self._mutex:  # edited in place, or the table beside it is another file's
+                if self._lines is lines:
+                    self._lines = self._opened(trust_index=False)
         raise UnreadableTape(
             f"the tape {self.path} changes while it is read",
             "let the program that rewrites it finish, then try again",
         )
-
-    def _offset_in(self, lines: LineFile, key: bytes) -> int | None:
-        """The offset of the last line with this key; -1, where no line is, for a broken table."""
-        try:
-            return lines.find(key)
-        except BrokenIndex:
-            return -1
 
     def _exchange(self, lines: LineFile, offset: int, line: bytes) -> Exchange | None:
         place = lines.place(offset)
@@ -158,11 +153,8 @@ class JsonlTape:
             lines = self._current()
             if lines is None:
                 return set()
-            try:
-                return lines.answers()
-            except BrokenIndex:
-                fresh = self._distrust(lines)
-                return set() if fresh is None else fresh.answers()
+            lines.require_whole_lines()
+            return lines.answers()
 
     # --- the file that the name leads to
 
@@ -187,12 +179,6 @@ class JsonlTape:
                 lines.follow()
             else:
                 self._lines = self._opened()
-        return self._lines
-
-    def _distrust(self, lines: LineFile) -> LineFile | None:
-        """Read the file again, without the table beside it."""
-        if self._lines is lines:
-            self._lines = self._opened(trust_index=False)
         return self._lines
 
     def _opened(self, *, trust_index: bool = True) -> LineFile | None:

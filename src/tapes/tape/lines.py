@@ -39,6 +39,7 @@ _BLANKS = (b"", b"\r")
 _BEGIN = struct.Struct(f"{len(_OWN)}s64s{len(_OWN_NEXT)}s{len(_BODY)}s")
 _TOO_SHORT = (b"", b"", b"", b"")
 _FOREIGN = b'{"hash": "'
+_ROW = b'{"hash":'
 _NEEDED = ("hash", "request", "response")
 
 _BLOCK = 1024 * 1024
@@ -72,13 +73,14 @@ class LineFile:
         self._tail: _Entry | None = None  # a row without its line end
         self.torn = False
         self.has_news = False  # that the table beside the tape does not have
+        self._checked = 0  # up to where it is sure that no line holds two rows
         kept = load_index(index, self._seen) if trust_index and self._is_large else None
         if kept is None:
             self._table = KeyTable()
             self._take_in(self._table.put)
             self.save_index()
         else:
-            self._table, last_line = kept
+            self._table, last_line, self._checked = kept
             self._behind = self._seen.size
             self._set_mark(last_line)
 
@@ -99,14 +101,36 @@ class LineFile:
     # --- asking
 
     def find(self, key: bytes) -> int | None:
-        """The offset of the last line with this key, or None. Raises BrokenIndex."""
+        """The offset of the last line with this key, or None."""
         if self._tail is not None and self._tail[0] == key:
             return self._tail[1] >> 1
-        return self._table.find(key)
+        try:
+            return self._table.find(key)
+        except BrokenIndex:
+            self._read_again()
+            return self._table.find(key)
+
+    def require_whole_lines(self) -> None:
+        """Make sure, before a key is said to be absent, that its row is not hidden in a line.
+
+        A program that appends without looking glues its row to a torn one, and the pass over the
+        file does not look into lines. Raises DamagedTape.
+        """
+        if self._checked >= self._behind:
+            return
+        for offset, line in self._lines_between(self._checked, self._behind):
+            if line.find(_ROW, 1) > 0:  # in a text it would be escaped; in an object it may stand
+                read_row(line, self._shown, self.place(offset))
+        self._checked = self._behind
+        self.has_news = True
 
     def answers(self) -> set[str]:
-        """The keys whose last line is an answer. Raises BrokenIndex."""
-        found = {key.hex() for key in self._table.answers()}
+        """The keys whose last line is an answer."""
+        try:
+            found = {key.hex() for key in self._table.answers()}
+        except BrokenIndex:
+            self._read_again()
+            found = {key.hex() for key in self._table.answers()}
         if self._tail is not None:
             key, place = self._tail
             (found.discard if place & 1 else found.add)(key.hex())
@@ -127,19 +151,21 @@ class LineFile:
     def rows(self) -> Iterator[tuple[int, bytes]]:
         """Every line that holds something, with the offset at which it begins."""
         behind, tail = self._behind, self._tail
-        at, begun = 0, list[bytes]()
-        for start in range(0, behind, _BLOCK):
-            block = os.pread(self._fd, min(_BLOCK, behind - start), start)
-            first, *others = block.split(b"\n")
+        yield from self._lines_between(0, behind)
+        if tail is not None:
+            yield tail[1] >> 1, self.read(tail[1] >> 1)
+
+    def _lines_between(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        line_at, begun = start, list[bytes]()
+        for at in range(start, end, _BLOCK):
+            first, *others = os.pread(self._fd, min(_BLOCK, end - at), at).split(b"\n")
             begun.append(first)
             for other in others:
                 line = b"".join(begun)
                 if not _is_blank(line):
-                    yield at, line
-                at += len(line) + 1
+                    yield line_at, line
+                line_at += len(line) + 1
                 begun = [other]
-        if tail is not None:
-            yield tail[1] >> 1, self.read(tail[1] >> 1)
 
     def place(self, offset: int) -> "Place":
         """What messages call an offset."""
@@ -193,11 +219,18 @@ class LineFile:
             places.append(place_of(at, answers=answers))
             at += len(line)
         self._table.add([key for key, _, _ in lines], places)
+        if self._checked == start:
+            self._checked = at
         if at > self._behind:
             self._behind, self._tail, self.torn = at, None, False
             self._mark = (at - len(lines[-1][2]), lines[-1][2][:_MARK])
         self._seen = FileStamp.of(os.fstat(self._fd))
         self.has_news = True
+
+    def _read_again(self) -> None:
+        """The table that was kept beside the tape is broken: make it anew."""
+        self._table, self._behind = KeyTable(), 0
+        self._take_in(self._table.put)
 
     def _take_in(self, put: Callable[[list[bytes], list[int]], None]) -> None:
         last_line = -1
@@ -325,7 +358,7 @@ class LineFile:
             settled = abs(time.time_ns() - self._seen.mtime_ns) > _SETTLED_NS
             if self._is_large and settled and self._seen.size == self._behind:
                 make_local(self._index.parent)
-                self._table.save(self._index, self._seen, self._mark[0])
+                self._table.save(self._index, self._seen, self._mark[0], self._checked)
                 self.has_news = False
         except (OSError, BrokenIndex) as error:  # a read-only checkout is scanned every time
             log.debug("index not kept", extra={"path": self._shown, "error": str(error)})
