@@ -405,6 +405,23 @@ def test_threads_append_and_find_at_once(tmp_path: Path, home: str) -> None:
 
 
 @all_on_disk
+def test_first_writers_who_come_together_all_get_in(tmp_path: Path, home: str) -> None:
+    for attempt in range(10):
+        path = path_of(home, tmp_path / str(attempt))
+        together = threading.Barrier(8)
+
+        def record(n: int, path: str = path, together: threading.Barrier = together) -> None:
+            together.wait()
+            tape = opened(home, path)
+            tape.append(plain(n))
+            tape.close()
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(record, range(8)))
+        assert opened(home, path).keys() == {key(n) for n in range(8)}
+
+
+@all_on_disk
 @pytest.mark.row("N04")
 def test_tasks_append_at_once(tmp_path: Path, home: str) -> None:
     path = path_of(home, tmp_path)

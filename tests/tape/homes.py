@@ -1,6 +1,7 @@
 """What the tests of all tapes share: the homes, and exchanges that anyone can check."""
 
 import hashlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,3 +64,11 @@ def files_in(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and ".tapes" not in path.parts
     }
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, for a minute at most."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.001)

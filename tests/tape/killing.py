@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 
 from tapes.exchange import Exchange, Piece, Request, Response
@@ -64,6 +65,8 @@ def one_round(home: str, path: str, number: int, chance: random.Random) -> list[
             status = 1
             try:
                 write(home, path, f"{number}.{writer}", acknowledge)
+            except BaseException:  # noqa: BLE001  # said, and then it is over
+                traceback.print_exc()
             finally:
                 os._exit(status)
         children.append(pid)

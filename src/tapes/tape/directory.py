@@ -14,6 +14,7 @@ import contextlib
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -54,14 +55,22 @@ class DirectoryTape:
         self._clean()
 
     def _require_folder(self) -> None:
-        if os.path.isdir(self._folder):
+        try:
+            mode = os.stat(self._folder).st_mode
+        except FileNotFoundError:
+            if os.path.islink(self._folder):
+                raise UnreadableTape(
+                    f"{self.path} is a link to {os.path.realpath(self._folder)},"
+                    " which is not there",
+                    f"bring that directory back, or remove the link: rm {self.path}",
+                ) from None
             return
-        if os.path.islink(self._folder):
+        except OSError as error:
             raise UnreadableTape(
-                f"{self.path} is a link to {os.path.realpath(self._folder)}, which is not there",
-                f"bring that directory back, or remove the link: rm {self.path}",
-            )
-        if os.path.exists(self._folder):
+                f"the tape {self.path} cannot be read: {error.strerror}",
+                f"check it with: ls -ld {self.path}",
+            ) from error
+        if not stat.S_ISDIR(mode):
             raise UnreadableTape(
                 f"{self.path} is a file, not a directory",
                 "name a directory, or end the name with .jsonl",

@@ -408,10 +408,19 @@ class _Open:
     def let_go(self) -> None:
         """Close both, and leave one file behind if nobody else has it open."""
         self.close_reader()
-        self.close_writer()
-        if os.path.exists(f"{self._file}-wal"):
-            with suppress(sqlite3.Error), closing(sqlite3.connect(self._file, timeout=0)) as last:
-                last.execute("PRAGMA journal_mode = DELETE")
+        if self.writer is not None:
+            _fold_log(self.writer.connection)
+            self.close_writer()
+        elif os.path.exists(f"{self._file}-wal"):
+            with suppress(sqlite3.Error), closing(sqlite3.connect(self._file)) as last:
+                _fold_log(last)
+
+
+def _fold_log(connection: sqlite3.Connection) -> None:
+    """Put what is in the log into the file, unless somebody else uses it: then he will."""
+    with suppress(sqlite3.Error):
+        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA journal_mode = DELETE")
 
 
 def is_database(path: str) -> bool:
