@@ -1,5 +1,6 @@
 """Group commit: nobody's item is lost, and each learns what became of his own."""
 
+import signal
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -101,4 +102,36 @@ def test_whoever_is_stopped_while_writing_leaves_the_rest_to_the_others() -> Non
         go_on.set()
         for done in (first, *others):
             done.result(60)
-    assert sorted(written) == [-1, 0, 1, 2, 3, 4]
+    assert sorted(written) == [-1, 1, 2, 3, 4]
+
+
+def test_whoever_is_stopped_while_waiting_is_not_written_and_holds_nobody_up() -> None:
+    """In the main thread, where a signal handler can raise."""
+    written: list[int] = []
+    go_on = threading.Event()
+
+    def write(batch: Sequence[int]) -> int:
+        go_on.wait(60)
+        written.extend(batch)
+        return len(batch)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    commits = GroupCommit(write)
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(commits.submit, 1)
+            until(lambda: commits._writing.locked() and not commits._waiting)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt):
+                commits.submit(2)
+            third = pool.submit(commits.submit, 3)
+            until(lambda: len(commits._waiting) == 1)
+            go_on.set()
+            first.result(60)
+            third.result(60)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert written == [1, 3]

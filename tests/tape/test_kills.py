@@ -26,13 +26,6 @@ def _kill(home: str, folder: Path, rounds: int) -> dict[str, int]:
 @all_on_disk
 @pytest.mark.row("A12", "B3", "B7", "N05")
 def test_nothing_acknowledged_is_lost_when_writers_are_killed(tmp_path: Path, home: str) -> None:
-    result = _kill(home, tmp_path, rounds=36)
-    assert result["killed"] == 144
-    assert result["found"] >= result["acknowledged"] > 36
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("not os.environ.get('TAPES_LONG_TESTS')", reason="set TAPES_LONG_TESTS=1")
-@all_on_disk
-def test_nothing_acknowledged_is_lost_in_a_thousand_kills(tmp_path: Path, home: str) -> None:
-    assert _kill(home, tmp_path, rounds=250)["killed"] == 1000
+    result = _kill(home, tmp_path, rounds=50)
+    assert result["killed"] == 200
+    assert result["found"] >= result["acknowledged"] > 50

@@ -1,5 +1,9 @@
 """Group commit: whoever comes first writes for all who wait, so that they share one sync.
 
+Rule 1: one thread leads at a time. It writes all that waits, then the first of those who came
+        meanwhile leads.
+Rule 2: a thread that is stopped while it leads or waits leaves nobody behind.
+
 Knows nothing of what is written.
 """
 
@@ -13,12 +17,14 @@ Item = TypeVar("Item")
 
 
 class _Ticket(Generic[Item]):
-    __slots__ = ("done", "error", "item")
+    __slots__ = ("done", "error", "item", "leads", "woken")
 
     def __init__(self, item: Item) -> None:
         self.item = item
-        self.done = False
+        self.done = self.leads = False
         self.error: Exception | None = None
+        self.woken = threading.Lock()  # held until there is something to do
+        self.woken.acquire()
 
 
 class GroupCommit(Generic[Item]):
@@ -31,19 +37,10 @@ class GroupCommit(Generic[Item]):
 
     def __init__(self, write: Callable[[Sequence[Item]], int]) -> None:
         self._write = write
-        # A deque, because appending and taking away are each one step for other threads.
+        self._mutex = threading.Lock()  # for these two
         self._waiting: deque[_Ticket[Item]] = deque()
+        self._has_leader = False
         self._writing = threading.Lock()
-
-    def submit(self, item: Item) -> None:
-        """Have the item written, by this thread or by one that is already at it."""
-        ticket = _Ticket(item)
-        self._waiting.append(ticket)
-        with self._writing:
-            if not ticket.done:
-                self._commit_all()
-        if ticket.error is not None:
-            raise ticket.error
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
@@ -51,17 +48,52 @@ class GroupCommit(Generic[Item]):
         with self._writing:
             yield
 
+    def submit(self, item: Item) -> None:
+        """Have the item written, by this thread or by one that is already at it."""
+        ticket = _Ticket(item)
+        try:
+            with self._mutex:
+                self._waiting.append(ticket)
+                ticket.leads = not self._has_leader
+                self._has_leader = True
+            if not ticket.leads:
+                ticket.woken.acquire()
+            if ticket.leads:
+                with self._writing:
+                    self._commit_all()
+        finally:
+            if ticket.leads or not ticket.done:
+                self._leave(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+
+    def _leave(self, ticket: _Ticket[Item]) -> None:
+        """Wait no longer; whoever led lets the first who waits lead."""
+        with self._mutex:
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+            if not ticket.leads:
+                return
+            self._has_leader = bool(self._waiting)
+            if self._has_leader:
+                self._waiting[0].leads = True
+                self._waiting[0].woken.release()
+
     def _commit_all(self) -> None:
-        batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        with self._mutex:
+            batch = list(self._waiting)
+            self._waiting.clear()
         try:
             while batch:
                 done = self._commit(batch)
                 for ticket in batch[:done]:
                     ticket.done = True
+                    ticket.woken.release()
                 del batch[:done]
         finally:
             # This thread is being stopped: the others write for themselves.
-            self._waiting.extendleft(reversed(batch))
+            with self._mutex:
+                self._waiting.extendleft(reversed(batch))
 
     def _commit(self, batch: Sequence[_Ticket[Item]]) -> int:
         try:

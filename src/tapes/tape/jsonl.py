@@ -303,10 +303,11 @@ class JsonlTape:
             sync_file(fd)
         except OSError:
             # What the disk holds of it is unknown. Taken away, it can be written afresh.
-            os.ftruncate(fd, start)
+            _cut(fd, start + done, start)
             raise
-        with self._mutex:
-            lines.appended(written[: _lines_within(written, done)], start)
+        if os.lseek(fd, 0, os.SEEK_CUR) == start + len(data):
+            with self._mutex:
+                lines.appended(written, start)
         return len(durable)
 
     def _new_lines(self, lines: LineFile, batch: Sequence[_Item]) -> tuple[list[_Line], list[int]]:
@@ -408,15 +409,6 @@ def _body_line(name: str, data: bytes) -> bytes:
     return _line(write_row(row, of_bytes=True))
 
 
-def _lines_within(lines: list[_Line], size: int) -> int:
-    """How many of the lines lie whole within the first bytes."""
-    for number, (_, _, line) in enumerate(lines):
-        size -= len(line)
-        if size < 0:
-            return number
-    return len(lines)
-
-
 def _write_lines(fd: int, data: bytes, start: int) -> tuple[int, OSError | None]:
     """Write lines at the end of a file; gives the size of what is there, in whole lines.
 
@@ -430,9 +422,15 @@ def _write_lines(fd: int, data: bytes, start: int) -> tuple[int, OSError | None]
             done += os.write(fd, view[done:])
     except OSError as error:
         whole = data.rfind(b"\n", 0, done) + 1
-        os.ftruncate(fd, start + whole)
+        _cut(fd, start + done, start + whole)
         return whole, error
     return done, None
+
+
+def _cut(fd: int, size: int, to: int) -> None:
+    """Take away what was just written, unless somebody who knows no locks wrote behind it."""
+    if os.fstat(fd).st_size == size:
+        os.ftruncate(fd, to)
 
 
 def _unreadable(path: str, error: OSError) -> UnreadableTape:

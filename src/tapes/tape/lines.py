@@ -224,7 +224,9 @@ class LineFile:
         if at > self._behind:
             self._behind, self._tail, self.torn = at, None, False
             self._mark = (at - len(lines[-1][2]), lines[-1][2][:_MARK])
-        self._seen = FileStamp.of(os.fstat(self._fd))
+        seen = FileStamp.of(os.fstat(self._fd))
+        if seen.size == self._behind:  # else somebody appended without a lock: look again
+            self._seen = seen
         self.has_news = True
 
     def _read_again(self) -> None:

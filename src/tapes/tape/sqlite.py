@@ -72,6 +72,7 @@ _BODY = "SELECT bytes FROM blobs WHERE hash = ?"
 _INSERT = (
     "INSERT INTO exchanges (key, state, canonicalizer, recorded_at, row) VALUES (?, ?, ?, ?, ?)"
 )
+_INSERT_BODY = "INSERT OR IGNORE INTO blobs VALUES (?, ?)"
 # How long somebody else may have the database locked.
 _PATIENCE_S = 60.0
 
@@ -297,9 +298,10 @@ class SqliteTape:
         writer = self._writer()
         writer.execute("BEGIN IMMEDIATE")
         try:
-            for values, bodies in batch:
-                writer.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", bodies.items())
-                writer.execute(_INSERT, values)
+            for _, bodies in batch:
+                if bodies:
+                    writer.executemany(_INSERT_BODY, bodies.items())
+            writer.executemany(_INSERT, [values for values, _ in batch])
             writer.execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):
