@@ -14,9 +14,10 @@ from pathlib import Path
 
 from benchmarks import Measurement, best_of, in_fresh_process, seconds_of, side_by_side
 from tapes.exchange import Exchange, row_of
-from tapes.tape.base import Tape, write_row
+from tapes.tape.base import Tape
 from tapes.tape.directory import DirectoryTape
 from tapes.tape.jsonl import JsonlTape
+from tapes.tape.rowtext import write_row
 from tapes.tape.sqlite import SqliteTape
 
 _TEXT = "What a model is asked, and what it says, is text of some length. " * 27

@@ -75,31 +75,13 @@ _AS_GIVEN = (
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
 _SORTED = 0 if orjson is None else _AS_GIVEN | orjson.OPT_SORT_KEYS
-_INDENTED = 0 if orjson is None else _AS_GIVEN | orjson.OPT_INDENT_2
 
 
 def compact(value: Json) -> str:
     """A value as one line in the order that it has, readable: non-ASCII text stays as it is."""
-    return _readable(value, separators=(",", ":"))
-
-
-def indented(value: Json) -> str:
-    """A value as lines for people, in the order that it has."""
-    return _readable(value, indent=2)
-
-
-def _readable(value: Json, **layout: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, **layout)
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     # A lone surrogate has no UTF-8; its escape has.
-    return text if _encodable(text) else json.dumps(value, allow_nan=False, **layout)
-
-
-def fast_text(value: Json, *, indented: bool = False) -> bytes | None:
-    """The UTF-8 of a text that means the same as `compact`, or None where there is no fast writer.
-
-    Floats may be spelled otherwise, and NaN becomes null: the caller has to look for it.
-    """
-    return _fast_text(value, _INDENTED if indented else _AS_GIVEN)
+    return text if _encodable(text) else json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def _encodable(text: str) -> bool:

@@ -14,27 +14,19 @@ Knows nothing of modes, budgets or clients.
 
 import errno
 import hashlib
-import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from tapes.errors import NotAnAnswer, UnwritableTape
-from tapes.exchange import Exchange, damaged, exchange_of, row_of
-from tapes.jsontext import (
-    Json,
-    compact,
-    fast_text,
-    has_unwritable_float,
-    indented,
-    require_json,
-)
+from tapes.errors import UnwritableTape
+from tapes.exchange import Exchange, Request, Response, exchange_of, row_of
+from tapes.jsontext import Json
+from tapes.tape.rowtext import read_row, write_row
 
 BLOB_SIZE = 16 * 1024
-BOM = b"\xef\xbb\xbf"
 _KEY = re.compile("[0-9a-f]{64}")
 
 
@@ -90,55 +82,28 @@ def is_key(text: str) -> bool:
     return _KEY.fullmatch(text) is not None
 
 
-def require_key(exchange: Exchange) -> None:
-    """Refuse an exchange that could never be found. Raises ValueError: its maker is wrong."""
-    if not is_key(exchange.key):
-        raise ValueError(f"{exchange.key!r} is no key: a key is 64 lowercase hex digits")
-
-
 def blob_hash(data: bytes) -> str:
     """The name of a body that is kept once. No canonical request has this hash."""
     return hashlib.sha256(b"blob\n" + data).hexdigest()
 
 
-def write_row(row: Json, *, of_bytes: bool = False) -> bytes:
-    """A row as one line of UTF-8 without its end. Raises NotAnAnswer for what JSON cannot say.
+def row_and_bodies(exchange: Exchange) -> tuple[dict[str, Json], dict[str, bytes]]:
+    """The row of an exchange, and by their names the bodies that it does not hold itself.
 
-    `of_bytes` says that the row was made from an HTTP exchange, where there is nothing to refuse.
+    Raises ValueError for a key that could never be found: its maker is wrong.
     """
-    return _written(row, fast_text(row), compact, of_bytes)
+    if not is_key(exchange.key):
+        raise ValueError(f"{exchange.key!r} is no key: a key is 64 lowercase hex digits")
+    bodies: dict[str, bytes] = {}
 
+    def put_blob(data: bytes) -> str | None:
+        if len(data) < BLOB_SIZE:
+            return None
+        name = blob_hash(data)
+        bodies[name] = data
+        return name
 
-def write_file(row: Json, *, of_bytes: bool = False) -> bytes:
-    """A row as a file that people read; see `write_row`."""
-    return _written(row, fast_text(row, indented=True), indented, of_bytes) + b"\n"
-
-
-def _written(row: Json, fast: bytes | None, slow: Callable[[Json], str], of_bytes: bool) -> bytes:
-    if fast is not None and (of_bytes or b"null" not in fast or not has_unwritable_float(row)):
-        return fast
-    require_json(row, _not_an_answer)
-    try:
-        return slow(row).encode()
-    except RecursionError:
-        raise _not_an_answer("it is nested too deeply") from None
-
-
-def _not_an_answer(what: str) -> NotAnAnswer:
-    return NotAnAnswer(
-        f"the exchange cannot be kept: {what}",
-        "give it plain JSON: dict, list, str, int, finite float, bool or None",
-    )
-
-
-def read_row(data: bytes, path: str, place: object) -> Json:
-    """The value of a row that lies on the tape `path` at `place`. Raises DamagedTape."""
-    try:
-        return json.loads(data.removeprefix(BOM).decode("utf-8"))
-    except RecursionError:
-        raise damaged(path, place, "nested too deeply to be read") from None
-    except ValueError as error:
-        raise damaged(path, place, f"not JSON ({error})") from error
+    return row_of(exchange, put_blob), bodies
 
 
 _REMEDIES = {
@@ -160,6 +125,11 @@ def unwritable(path: str, error: OSError) -> UnwritableTape:
     )
 
 
+def is_of_bytes(exchange: Exchange) -> bool:
+    """Whether an exchange went over HTTP: all that its row says was made from bytes."""
+    return isinstance(exchange.request, Request) and isinstance(exchange.response, Response)
+
+
 class MemoryTape:
     """A tape that ends with the process: for tests, and for runs that keep nothing.
 
@@ -172,6 +142,7 @@ class MemoryTape:
         self._lock = threading.Lock()
         self._rows: list[bytes] = []
         self._last: dict[str, int] = {}
+        self._bodies: dict[str, bytes] = {}
         for exchange in exchanges:
             self.append(exchange)
 
@@ -183,14 +154,15 @@ class MemoryTape:
     def _exchange(self, number: int) -> Exchange:
         place = f"exchange {number}"
         row = read_row(self._rows[number], self.path, place)
-        return exchange_of(row, self.path, place)
+        return exchange_of(row, self.path, place, self._bodies.__getitem__)
 
     def append(self, exchange: Exchange) -> None:
         """Keep an exchange until the process ends."""
-        require_key(exchange)
-        row = write_row(row_of(exchange))
+        row, bodies = row_and_bodies(exchange)
+        line = write_row(row)
         with self._lock:
-            self._rows.append(row)
+            self._bodies.update(bodies)
+            self._rows.append(line)
             self._last[exchange.key] = len(self._rows) - 1
 
     def exchanges(self) -> Iterator[Exchange]:

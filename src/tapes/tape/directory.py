@@ -20,18 +20,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tapes.errors import ClosedTape, UnreadableTape
-from tapes.exchange import Exchange, Response, State, damaged, exchange_of, row_of
+from tapes.exchange import Exchange, State, damaged, exchange_of
 from tapes.jsontext import Json
 from tapes.tape.base import (
-    BLOB_SIZE,
     blob_hash,
     is_key,
-    read_row,
-    require_key,
+    is_of_bytes,
+    row_and_bodies,
     unwritable,
-    write_file,
 )
 from tapes.tape.beside import FOLDER, make_folder, sync_file, sync_folder
+from tapes.tape.rowtext import read_row, write_file
 
 _ANSWER = re.compile(r"[0-9a-f]{64}\.json")
 _REQUESTS, _BLOBS, _INCOMPLETE = ".requests", ".blobs", ".incomplete"
@@ -177,17 +176,8 @@ class DirectoryTape:
         Raises UnwritableTape, NotAnAnswer.
         """
         self._require_open()
-        require_key(exchange)
-        bodies: dict[str, bytes] = {}
-
-        def put_blob(data: bytes) -> str | None:
-            if len(data) < BLOB_SIZE:
-                return None
-            name = blob_hash(data)
-            bodies[name] = data
-            return name
-
-        files = self._files_of(exchange, row_of(exchange, put_blob))
+        row, bodies = row_and_bodies(exchange)
+        files = self._files_of(exchange, row)
         try:
             make_folder(self._folder)
             fresh = [
@@ -203,7 +193,7 @@ class DirectoryTape:
     def _files_of(exchange: Exchange, row: dict[str, Json]) -> list[tuple[str, bytes]]:
         """The files of an exchange in the order in which they come to be: the answer last."""
         name = f"{exchange.key}.json"
-        of_bytes = isinstance(exchange.response, Response)
+        of_bytes = is_of_bytes(exchange)
         if exchange.state is not State.COMPLETE:
             return [(f"{_INCOMPLETE}/{name}", write_file(row, of_bytes=of_bytes))]
         answer = write_file(row.pop("response"), of_bytes=of_bytes)

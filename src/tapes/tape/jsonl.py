@@ -24,27 +24,24 @@ from tapes.errors import ClosedTape, UnreadableTape
 from tapes.exchange import (
     SCHEMA_VERSION,
     Exchange,
-    Response,
     State,
     bytes_form,
     bytes_of,
     damaged,
     exchange_of,
-    row_of,
 )
 from tapes.tape.base import (
-    BLOB_SIZE,
     blob_hash,
     is_key,
-    read_row,
-    require_key,
+    is_of_bytes,
+    row_and_bodies,
     unwritable,
-    write_row,
 )
 from tapes.tape.beside import FOLDER, identity, make_folder, make_local, sync_file, sync_folder
 from tapes.tape.commit import GroupCommit
 from tapes.tape.forks import bring_through_forks
 from tapes.tape.lines import BODY, LineFile, Place, is_body, key_of_line
+from tapes.tape.rowtext import read_row, write_row
 
 log = logging.getLogger(__name__)
 
@@ -239,18 +236,8 @@ class JsonlTape:
         Raises UnwritableTape, NotAnAnswer; UnreadableTape where the file is damaged.
         """
         self._require_open()
-        require_key(exchange)
-        bodies: dict[str, bytes] = {}
-
-        def put_blob(data: bytes) -> str | None:
-            if len(data) < BLOB_SIZE:
-                return None
-            name = blob_hash(data)
-            bodies[name] = data
-            return name
-
-        of_bytes = isinstance(exchange.response, Response)
-        line = _line(write_row(row_of(exchange, put_blob), of_bytes=of_bytes))
+        row, bodies = row_and_bodies(exchange)
+        line = _line(write_row(row, of_bytes=is_of_bytes(exchange)))
         answers = exchange.state is State.COMPLETE
         self._commits.submit(_Item((bytes.fromhex(exchange.key), answers, line), bodies))
 

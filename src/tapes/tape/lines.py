@@ -23,9 +23,9 @@ from pathlib import Path
 from tapes.errors import DamagedTape
 from tapes.exchange import SCHEMA_VERSION, damaged, newer
 from tapes.jsontext import Json
-from tapes.tape.base import BOM, read_row
 from tapes.tape.beside import identity, make_local
 from tapes.tape.index import BrokenIndex, FileStamp, KeyTable, load_index, place_of
+from tapes.tape.rowtext import BOM, read_row
 
 log = logging.getLogger(__name__)
 

@@ -30,24 +30,21 @@ from tapes.errors import ClosedTape, DamagedTape, TapesError, UnreadableTape, Un
 from tapes.exchange import (
     SCHEMA_VERSION,
     Exchange,
-    Response,
     damaged,
     exchange_of,
     newer,
-    row_of,
 )
 from tapes.tape.base import (
-    BLOB_SIZE,
     blob_hash,
     is_key,
-    read_row,
-    require_key,
+    is_of_bytes,
+    row_and_bodies,
     unwritable,
-    write_row,
 )
 from tapes.tape.beside import FOLDER, identity, make_folder, sync_folder
 from tapes.tape.commit import GroupCommit
 from tapes.tape.forks import bring_through_forks
+from tapes.tape.rowtext import read_row, write_row
 
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS exchanges (
@@ -265,20 +262,10 @@ class SqliteTape:
         Raises UnwritableTape, NotAnAnswer; UnreadableTape where the database is damaged.
         """
         self._require_open()
-        require_key(exchange)
-        bodies: dict[str, bytes] = {}
-
-        def put_blob(data: bytes) -> str | None:
-            if len(data) < BLOB_SIZE:
-                return None
-            name = blob_hash(data)
-            bodies[name] = data
-            return name
-
-        of_bytes = isinstance(exchange.response, Response)
-        row = write_row(row_of(exchange, put_blob), of_bytes=of_bytes).decode()
+        row, bodies = row_and_bodies(exchange)
+        text = write_row(row, of_bytes=is_of_bytes(exchange)).decode()
         values = (
-            exchange.key, str(exchange.state), exchange.canonicalizer, exchange.recorded_at, row
+            exchange.key, str(exchange.state), exchange.canonicalizer, exchange.recorded_at, text
         )  # fmt: skip
         self._commits.submit((values, bodies))
 
