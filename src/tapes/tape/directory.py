@@ -14,12 +14,11 @@ import contextlib
 import os
 import re
 import secrets
-import stat
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tapes.errors import ClosedTape, UnreadableTape
+from tapes.errors import ClosedTape
 from tapes.exchange import Exchange, State, damaged, exchange_of
 from tapes.jsontext import Json
 from tapes.tape.base import (
@@ -30,6 +29,7 @@ from tapes.tape.base import (
     unwritable,
 )
 from tapes.tape.beside import FOLDER, make_folder, sync_file, sync_folder
+from tapes.tape.named import require_folder_or_nothing, unreadable
 from tapes.tape.rowtext import read_row, write_file
 
 _ANSWER = re.compile(r"[0-9a-f]{64}\.json")
@@ -50,30 +50,8 @@ class DirectoryTape:
         self.local = Path(os.path.realpath(self._folder)) / FOLDER
         self.name = "."
         self._closed = False
-        self._require_folder()
+        require_folder_or_nothing(self._folder, self.path)
         self._clean()
-
-    def _require_folder(self) -> None:
-        try:
-            mode = os.stat(self._folder).st_mode
-        except FileNotFoundError:
-            if os.path.islink(self._folder):
-                raise UnreadableTape(
-                    f"{self.path} is a link to {os.path.realpath(self._folder)},"
-                    " which is not there",
-                    f"bring that directory back, or remove the link: rm {self.path}",
-                ) from None
-            return
-        except OSError as error:
-            raise UnreadableTape(
-                f"the tape {self.path} cannot be read: {error.strerror}",
-                f"check it with: ls -ld {self.path}",
-            ) from error
-        if not stat.S_ISDIR(mode):
-            raise UnreadableTape(
-                f"{self.path} is a file, not a directory",
-                "name a directory, or end the name with .jsonl",
-            )
 
     def _require_open(self) -> None:
         if self._closed:
@@ -115,10 +93,7 @@ class DirectoryTape:
         except FileNotFoundError:
             return _ABSENT
         except OSError as error:
-            raise UnreadableTape(
-                f"the tape {self.path} cannot be read: {name}: {error.strerror}",
-                f"check it with: ls -l {self.path}/{name}",
-            ) from error
+            raise unreadable(self.path, error, name) from error
         return read_row(data, self.path, name)
 
     def _blob(self, blob: str) -> bytes:
@@ -162,10 +137,7 @@ class DirectoryTape:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise UnreadableTape(
-                f"the tape {self.path} cannot be read: {sub or '.'}: {error.strerror}",
-                f"check it with: ls -ld {self.path}/{sub}",
-            ) from error
+            raise unreadable(self.path, error, sub) from error
         return [name[:64] for name in names if _ANSWER.fullmatch(name)]
 
     # --- appending

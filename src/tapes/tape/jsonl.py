@@ -13,14 +13,12 @@ Knows nothing of modes or keys beyond their form.
 import fcntl
 import logging
 import os
-import stat
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-from tapes.errors import ClosedTape, UnreadableTape
+from tapes.errors import ClosedTape, UnreadableTape, UnwritableTape
 from tapes.exchange import (
     SCHEMA_VERSION,
     Exchange,
@@ -37,16 +35,17 @@ from tapes.tape.base import (
     row_and_bodies,
     unwritable,
 )
-from tapes.tape.beside import FOLDER, identity, make_folder, make_local, sync_file, sync_folder
+from tapes.tape.beside import identity, make_folder, make_local, sync_file, sync_folder
 from tapes.tape.commit import GroupCommit
 from tapes.tape.forks import bring_through_forks
 from tapes.tape.lines import BODY, LineFile, Place, is_body, key_of_line
+from tapes.tape.named import file_status, local_of, unreadable
 from tapes.tape.rowtext import read_row, write_row
 
 log = logging.getLogger(__name__)
 
-# How often a file may turn out to be another one while a single answer is read.
-_TRIES = 5
+# How often a file may turn out to be another one while it is read or written.
+_TRIES = 100
 
 _Line = tuple[bytes, bool, bytes]  # key, whether it answers, the line with its end
 
@@ -65,9 +64,7 @@ class JsonlTape:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._file = os.path.abspath(self.path)  # whatever the working folder is later
-        real = os.path.realpath(self._file)  # by whatever name: one lock, one budget
-        self.local = Path(os.path.dirname(real)) / FOLDER
-        self.name = os.path.basename(real)
+        self.local, self.name = local_of(self._file)
         self._closed = False
         self._write_fd = -1
         self._begin()
@@ -162,16 +159,10 @@ class JsonlTape:
     def _current(self) -> LineFile | None:
         """The lines of the file as it is now; None where there is none."""
         self._require_open()
-        lines = self._lines
-        try:
-            status = os.stat(self._file)
-        except FileNotFoundError:
+        status, lines = file_status(self._file, self.path), self._lines
+        if status is None:
             self._lines = None
-            self._refuse_dangling_link()
-            return None
-        except OSError as error:
-            raise _unreadable(self.path, error) from error
-        if lines is None or not lines.is_as(status):
+        elif lines is None or not lines.is_as(status):
             if lines is not None and lines.goes_on(status):
                 lines.follow()
             else:
@@ -179,18 +170,15 @@ class JsonlTape:
         return self._lines
 
     def _opened(self, *, trust_index: bool = True) -> LineFile | None:
+        if file_status(self._file, self.path) is None:
+            return None
         try:
-            # Opening a pipe would wait for somebody to write to it.
+            # Not to wait, if it has become a pipe meanwhile.
             fd = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
-            self._refuse_dangling_link()
             return None
         except OSError as error:
-            raise _unreadable(self.path, error) from error
-        mode = os.fstat(fd).st_mode
-        if not stat.S_ISREG(mode):
-            os.close(fd)
-            raise self._no_file(mode)
+            raise unreadable(self.path, error) from error
         index = self.local / f"{self.name}.index"
         lines = LineFile(fd, self.path, index, trust_index=trust_index)
         if lines.torn:
@@ -202,8 +190,10 @@ class JsonlTape:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return  # somebody is writing it at this moment
-        lines.follow()
-        fcntl.flock(fd, fcntl.LOCK_UN)
+        try:
+            lines.follow()
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)
         if lines.torn:
             place = lines.place(lines.end)
             log.warning(
@@ -212,21 +202,6 @@ class JsonlTape:
                 self.path,
                 place,
             )
-
-    def _refuse_dangling_link(self) -> None:
-        if os.path.islink(self._file):
-            raise UnreadableTape(
-                f"{self.path} is a link to {os.path.realpath(self._file)}, which is not there",
-                f"bring that file back, or begin an empty tape there: touch {self.path}",
-            )
-
-    def _no_file(self, mode: int) -> UnreadableTape:
-        if stat.S_ISDIR(mode):
-            return UnreadableTape(
-                f"{self.path} is a folder, not a file",
-                "a directory tape is opened by its own kind: name it with a trailing /",
-            )
-        return UnreadableTape(f"{self.path} is not a regular file", f"look at: ls -l {self.path}")
 
     # --- appending
 
@@ -244,7 +219,7 @@ class JsonlTape:
     def _write(self, batch: Sequence[_Item]) -> int:
         """Append as much of a batch as can be made durable; gives the number of exchanges."""
         try:
-            while True:
+            for _ in range(_TRIES):
                 fd = self._locked()
                 try:
                     lines = self._lines_under_lock(fd)
@@ -256,6 +231,10 @@ class JsonlTape:
                     self._close_write_fd()
         except OSError as error:
             raise unwritable(self.path, error) from error
+        raise UnwritableTape(
+            f"the tape {self.path} cannot be written: its name leads to one file after another",
+            "let the program that replaces it finish, then try again",
+        )
 
     def _locked(self) -> int:
         """The file open for writing and locked; made if it is not there."""
@@ -418,9 +397,3 @@ def _cut(fd: int, size: int, to: int) -> None:
     """Take away what was just written, unless somebody who knows no locks wrote behind it."""
     if os.fstat(fd).st_size == size:
         os.ftruncate(fd, to)
-
-
-def _unreadable(path: str, error: OSError) -> UnreadableTape:
-    return UnreadableTape(
-        f"the tape {path} cannot be read: {error.strerror}", f"check it with: ls -l {path}"
-    )

@@ -2,8 +2,8 @@
 
 Rule 1: a line counts once it has its line end. What follows the last line end is looked at every
         time: a row whose end an editor left out answers, a torn one is passed over.
-Rule 2: the pass over the file looks at the first bytes of a line in this project's own form, and
-        reads lines in any other form whole. A broken line is an error that names its number.
+Rule 2: lines in this project's own form are read when they are asked for, all others at once. A
+        broken line is an error that names its number.
 Rule 3: whatever a writer appends comes behind the last line end. A file that does not go on where
         it ended was rewritten, and has to be opened anew.
 
@@ -14,7 +14,6 @@ import binascii
 import json
 import logging
 import os
-import struct
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -26,31 +25,23 @@ from tapes.jsontext import Json
 from tapes.tape.beside import identity, make_local
 from tapes.tape.index import BrokenIndex, FileStamp, KeyTable, load_index, place_of
 from tapes.tape.rowtext import BOM, read_row
+from tapes.tape.scan import BLOCK, OWN, Entry, NoKey, scan_lines
 
 log = logging.getLogger(__name__)
 
-# How a row of this project begins: {"hash":"<key>","v":1,"canonicalizer":"tape/…
-_OWN = b'{"hash":"'
-_OWN_NEXT = b'","v":%d,"canonicalizer":"' % SCHEMA_VERSION
 BODY = "blob/1"
-_BODY = BODY.encode()[:5]
 _BLANK = BOM + b" \t\r"
 _BLANKS = (b"", b"\r")
-_BEGIN = struct.Struct(f"{len(_OWN)}s64s{len(_OWN_NEXT)}s{len(_BODY)}s")
-_TOO_SHORT = (b"", b"", b"", b"")
 _FOREIGN = b'{"hash": "'
 _ROW = b'{"hash":'
 _NEEDED = ("hash", "request", "response")
 
-_BLOCK = 1024 * 1024
 _READ = 16 * 1024
 _MARK = 128
 # A file smaller than this is read faster than a table beside it.
 INDEX_FROM = 1024 * 1024
 # A file that changed just now may change again without a trace in its times.
 _SETTLED_NS = 1_000_000_000
-
-_Entry = tuple[bytes, int]  # key, place
 
 
 class LineFile:
@@ -70,7 +61,7 @@ class LineFile:
         self._seen = FileStamp.of(status)
         self._behind = 0  # the last line end
         self._mark = (0, b"")  # the last line: where it begins, and how
-        self._tail: _Entry | None = None  # a row without its line end
+        self._tail: Entry | None = None  # a row without its line end
         self.torn = False
         self.has_news = False  # that the table beside the tape does not have
         self._checked = 0  # up to where it is sure that no line holds two rows
@@ -146,7 +137,7 @@ class LineFile:
                 parts.append(data[:end] if end >= 0 else data)
                 return b"".join(parts) if len(parts) > 1 else parts[0]
             parts.append(data)
-            offset, size = offset + len(data), min(size * 4, _BLOCK * 16)
+            offset, size = offset + len(data), min(size * 4, BLOCK * 16)
 
     def rows(self) -> Iterator[tuple[int, bytes]]:
         """Every line that holds something, with the offset at which it begins."""
@@ -157,8 +148,8 @@ class LineFile:
 
     def _lines_between(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         line_at, begun = start, list[bytes]()
-        for at in range(start, end, _BLOCK):
-            first, *others = os.pread(self._fd, min(_BLOCK, end - at), at).split(b"\n")
+        for at in range(start, end, BLOCK):
+            first, *others = os.pread(self._fd, min(BLOCK, end - at), at).split(b"\n")
             begun.append(first)
             for other in others:
                 line = b"".join(begun)
@@ -175,7 +166,7 @@ class LineFile:
         """The number of the line that begins at an offset, by counting up to there."""
         count, at = 1, 0
         while at < offset:
-            block = os.pread(self._fd, min(_BLOCK, offset - at), at)
+            block = os.pread(self._fd, min(BLOCK, offset - at), at)
             if not block:
                 break
             count += block.count(b"\n")
@@ -214,7 +205,7 @@ class LineFile:
 
     def appended(self, lines: list[tuple[bytes, bool, bytes]], start: int) -> None:
         """Take in lines that this process appended: (key, whether it answers, line) each."""
-        places, at = [], start
+        places, at = list[int](), start
         for _, answers, line in lines:
             places.append(place_of(at, answers=answers))
             at += len(line)
@@ -235,12 +226,15 @@ class LineFile:
         self._take_in(self._table.put)
 
     def _take_in(self, put: Callable[[list[bytes], list[int]], None]) -> None:
-        last_line = -1
-        for keys, places, begin, behind in self._scan(self._behind):
-            put(keys, places)
-            last_line, self._behind = begin, behind
-        if last_line >= 0:
-            self._set_mark(last_line)
+        found = None
+        try:
+            for found in scan_lines(self._fd, self._behind, self._other_line):
+                put(found.keys, found.places)
+                self._behind = found.behind
+        except NoKey as error:
+            raise self._no_key(error.offset) from None
+        if found is not None:
+            self._set_mark(found.last_line)
         self._look_behind()
 
     def _set_mark(self, last_line: int) -> None:
@@ -265,72 +259,14 @@ class LineFile:
         else:
             self._tail = self._entry_of(row, start)
 
-    def _scan(self, start: int) -> Iterator[tuple[list[bytes], list[int], int, int]]:
-        """The keys and places of all whole lines, a block at a time.
-
-        With each block come the offset of the last line in it, and the offset behind that.
-        """
-        buffer = bytearray(_BLOCK)
-        view = memoryview(buffer)
-        find, begin_of, unhex = buffer.find, _BEGIN.unpack_from, binascii.unhexlify
-        base, filled, shortest = start, 0, _BEGIN.size
-        while count := os.preadv(self._fd, [view[filled:]], base + filled):
-            filled += count
-            keys: list[bytes] = []
-            places: list[int] = []
-            at = last = 0
-            while (end := find(b"\n", at, filled)) >= 0:
-                own, key, after, kind = begin_of(buffer, at) if end - at >= shortest else _TOO_SHORT
-                if own == _OWN and after == _OWN_NEXT:
-                    try:
-                        keys.append(unhex(key))
-                    except ValueError:
-                        raise self._no_key(base + at) from None
-                    places.append(base + at << 1 | (kind == _BODY))
-                elif entry := self._other_line(base + at, end - at):
-                    keys.append(entry[0])
-                    places.append(entry[1])
-                last, at = at, end + 1
-            if at:
-                yield keys, places, base + last, base + at
-                filled -= at
-                buffer[:filled] = buffer[at : at + filled]
-                base += at
-            elif filled == _BLOCK:
-                behind = self._behind_line(base + filled)
-                if behind is None:
-                    return
-                long_line = self._long_line(bytes(buffer[: _BEGIN.size]), base, behind - 1 - base)
-                yield [entry[0] for entry in long_line], [e[1] for e in long_line], base, behind
-                base, filled = behind, 0
-
-    def _behind_line(self, at: int) -> int | None:
-        """The offset behind the next line end, or None where there is none."""
-        while block := os.pread(self._fd, _BLOCK, at):
-            end = block.find(b"\n")
-            if end >= 0:
-                return at + end + 1
-            at += len(block)
-        return None
-
-    def _long_line(self, begin: bytes, offset: int, length: int) -> list[_Entry]:
-        own, key, after, kind = _BEGIN.unpack(begin)
-        if own == _OWN and after == _OWN_NEXT:
-            try:
-                return [(binascii.unhexlify(key), place_of(offset, answers=kind != _BODY))]
-            except ValueError:
-                raise self._no_key(offset) from None
-        entry = self._other_line(offset, length)
-        return [] if entry is None else [entry]
-
-    def _other_line(self, offset: int, length: int) -> _Entry | None:
+    def _other_line(self, offset: int, length: int) -> Entry | None:
         """A line that is not in this project's own form: of the document's sketch, or by hand."""
         data = os.pread(self._fd, length, offset)
         if _is_blank(data):
             return None
         return self._entry_of(read_row(data, self._shown, self.place(offset)), offset)
 
-    def _entry_of(self, row: Json, offset: int) -> _Entry:
+    def _entry_of(self, row: Json, offset: int) -> Entry:
         place = self.place(offset)
         if not isinstance(row, dict):
             raise damaged(self._shown, place, "the row is not an object")
@@ -356,11 +292,12 @@ class LineFile:
     def save_index(self) -> None:
         """Keep the table for the next time, where that is possible and pays."""
         try:
-            self._seen = FileStamp.of(os.fstat(self._fd))
-            settled = abs(time.time_ns() - self._seen.mtime_ns) > _SETTLED_NS
-            if self._is_large and settled and self._seen.size == self._behind:
+            stamp = FileStamp.of(os.fstat(self._fd))
+            settled = abs(time.time_ns() - stamp.mtime_ns) > _SETTLED_NS
+            is_known = stamp == self._seen and stamp.size == self._behind
+            if self._is_large and settled and is_known:
                 make_local(self._index.parent)
-                self._table.save(self._index, self._seen, self._mark[0], self._checked)
+                self._table.save(self._index, stamp, self._mark[0], self._checked)
                 self.has_news = False
         except (OSError, BrokenIndex) as error:  # a read-only checkout is scanned every time
             log.debug("index not kept", extra={"path": self._shown, "error": str(error)})
@@ -387,7 +324,7 @@ def key_bytes(text: Json) -> bytes | None:
 
 def key_of_line(line: bytes) -> bytes | None:
     """The key of a line: by its place in the two usual forms, else by reading the line."""
-    for begin in (_OWN, _FOREIGN):
+    for begin in (OWN, _FOREIGN):
         if line.startswith(begin):
             return key_bytes(line[len(begin) : len(begin) + 64].decode("latin-1"))
     try:

@@ -15,14 +15,12 @@ Knows nothing of modes or keys beyond their form.
 import os
 import random
 import sqlite3
-import stat
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -41,9 +39,10 @@ from tapes.tape.base import (
     row_and_bodies,
     unwritable,
 )
-from tapes.tape.beside import FOLDER, identity, make_folder, sync_folder
+from tapes.tape.beside import identity, make_folder, sync_folder
 from tapes.tape.commit import GroupCommit
 from tapes.tape.forks import bring_through_forks
+from tapes.tape.named import file_status, local_of
 from tapes.tape.rowtext import read_row, write_row
 
 _SCHEMA = f"""
@@ -70,6 +69,8 @@ _INSERT = (
     "INSERT INTO exchanges (key, state, canonicalizer, recorded_at, row) VALUES (?, ?, ?, ?, ?)"
 )
 _INSERT_BODY = "INSERT OR IGNORE INTO blobs VALUES (?, ?)"
+# How often a file may turn out to be another one while it is written.
+_TRIES = 100
 # How long somebody else may have the database locked.
 _PATIENCE_S = 60.0
 
@@ -83,9 +84,7 @@ class SqliteTape:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._file = os.path.abspath(self.path)  # whatever the working folder is later
-        real = os.path.realpath(self._file)  # by whatever name: one lock, one budget
-        self.local = Path(os.path.dirname(real)) / FOLDER
-        self.name = os.path.basename(real)
+        self.local, self.name = local_of(self._file)
         self._closed = False
         self._open = _Open(self._file)
         self._begin()
@@ -155,7 +154,7 @@ class SqliteTape:
 
     def _reader(self) -> sqlite3.Connection | None:
         """A connection that reads the file that the name leads to; None where there is none."""
-        status = self._status()
+        status = file_status(self._file, self.path)
         link = self._open.reader
         if link is not None and not link.leads_to(status):
             self._open.close_reader()
@@ -165,32 +164,6 @@ class SqliteTape:
             link = None if connection is None else _Link(connection, identity(status))
             self._open.reader = link
         return None if link is None else link.connection
-
-    def _status(self) -> os.stat_result | None:
-        try:
-            status = os.stat(self._file)
-        except FileNotFoundError:
-            if os.path.islink(self._file):
-                raise UnreadableTape(
-                    f"{self.path} is a link to {os.path.realpath(self._file)}, which is not there",
-                    f"bring that file back, or begin an empty tape there: touch {self.path}",
-                ) from None
-            return None
-        except OSError as error:
-            raise UnreadableTape(
-                f"the tape {self.path} cannot be read: {error.strerror}",
-                f"check it with: ls -l {self.path}",
-            ) from error
-        if stat.S_ISDIR(status.st_mode):
-            raise UnreadableTape(
-                f"{self.path} is a folder, not a file",
-                "name it with a trailing / to open it as a directory tape",
-            )
-        if not stat.S_ISREG(status.st_mode):
-            raise UnreadableTape(
-                f"{self.path} is not a regular file", f"look at: ls -l {self.path}"
-            )
-        return status
 
     def _opened(self, status: os.stat_result) -> sqlite3.Connection | None:
         if status.st_size == 0:
@@ -272,14 +245,18 @@ class SqliteTape:
     def _write(self, batch: Sequence[_Item]) -> int:
         """Insert a batch, or its first where it cannot be inserted whole; gives the number."""
         try:
-            while not self._inserted(batch):
-                pass  # into a file whose name leads to another one by now
-            return len(batch)
+            for _ in range(_TRIES):  # it may have gone into a file that was replaced meanwhile
+                if self._inserted(batch):
+                    return len(batch)
         except (sqlite3.Error, OSError, OverflowError) as error:
             self._forget_writer()
             if len(batch) > 1:
                 return self._write(batch[:1])
             raise self._unwritable(error) from error
+        raise UnwritableTape(
+            f"the tape {self.path} cannot be written: its name leads to one file after another",
+            "let the program that replaces it finish, then try again",
+        )
 
     def _inserted(self, batch: Sequence[_Item]) -> bool:
         writer = self._writer()
@@ -296,7 +273,7 @@ class SqliteTape:
             raise
         with self._lock:
             link = self._open.writer
-            if link is not None and link.leads_to(self._status()):
+            if link is not None and link.leads_to(file_status(self._file, self.path)):
                 return True
             self._open.close_writer()
             return False
@@ -305,7 +282,7 @@ class SqliteTape:
         with self._lock:
             self._require_open()
             self._reader()  # never turn somebody's other database into a tape
-            status = self._status()
+            status = file_status(self._file, self.path)
             link = self._open.writer
             if link is not None and link.leads_to(status):
                 return link.connection
