@@ -45,6 +45,8 @@ from tapes.tape.forks import bring_through_forks
 from tapes.tape.named import file_status, local_of
 from tapes.tape.rowtext import read_row, write_row
 
+# What marks a database as a tape: "tape", as a number.
+APPLICATION = int.from_bytes(b"tape", "big")
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS exchanges (
   number INTEGER PRIMARY KEY,
@@ -56,6 +58,7 @@ CREATE TABLE IF NOT EXISTS exchanges (
 );
 CREATE INDEX IF NOT EXISTS exchanges_by_key ON exchanges (key, number);
 CREATE TABLE IF NOT EXISTS blobs (hash TEXT PRIMARY KEY, bytes BLOB NOT NULL) WITHOUT ROWID;
+PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
 _LAST = "SELECT number, row FROM exchanges WHERE key = ? ORDER BY number DESC LIMIT 1"
@@ -186,28 +189,32 @@ class SqliteTape:
         """A connection that only reads; without side files where none can be made."""
         try:
             return _connect(self._file, "mode=ro")
-        except sqlite3.OperationalError:
+        except sqlite3.OperationalError as error:
+            log = f"{self.path}-wal"
             if _size(f"{self._file}-wal") > 0:
-                # Without the log that lies beside it, acknowledged exchanges would be missing.
-                raise
+                # Without it, acknowledged exchanges would be missing.
+                raise UnreadableTape(
+                    f"the tape {self.path} cannot be read with the log beside it, {log}: {error}",
+                    f"copy both to a folder that you may write to: cp {self.path} {log} …",
+                ) from error
             return _connect(self._file, "immutable=1")
 
     def _is_tape(self, connection: sqlite3.Connection) -> bool:
-        """Whether it holds a tape's tables; False for none at all. Raises UnreadableTape."""
+        """Whether it is a tape's; False where it holds nothing. Raises UnreadableTape."""
         try:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            names = {name for (name,) in tables}
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
-        if names and not names >= {b"exchanges", b"blobs"}:
+        if application != APPLICATION and tables:
             raise UnreadableTape(
                 f"{self.path} is a database, but not a tape",
                 "name another file; this one is left as it is",
             )
-        if version > SCHEMA_VERSION:
+        if application == APPLICATION and version > SCHEMA_VERSION:
             raise newer(self.path, "the database", version)
-        return bool(names)
+        return application == APPLICATION
 
     def _unreadable(self, error: sqlite3.Error) -> UnreadableTape:
         text = str(error)
