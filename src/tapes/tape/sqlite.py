@@ -214,7 +214,7 @@ class SqliteTape:
             )
         if application == APPLICATION and version > SCHEMA_VERSION:
             raise newer(self.path, "the database", version)
-        return application == APPLICATION
+        return bool(application == APPLICATION)
 
     def _unreadable(self, error: sqlite3.Error) -> UnreadableTape:
         text = str(error)
