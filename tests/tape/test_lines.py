@@ -3,13 +3,14 @@
 import os
 from pathlib import Path
 
+from tapes.tape.descriptors import Descriptor
 from tapes.tape.jsonl import JsonlTape
 from tapes.tape.lines import LineFile, key_bytes, key_of_line
 from tests.tape.homes import key, plain
 
 
 def line_file(path: Path) -> LineFile:
-    return LineFile(os.open(path, os.O_RDONLY), str(path), path.parent / "index")
+    return LineFile(Descriptor(os.open(path, os.O_RDONLY)), str(path), path.parent / "index")
 
 
 def test_a_place_is_a_line_number_once_it_is_shown(tmp_path: Path) -> None:

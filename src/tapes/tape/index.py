@@ -11,15 +11,15 @@ Rule 3: entries lie in 256 parts by the first byte of their key. A part is read,
 Knows nothing of lines or exchanges.
 """
 
-import contextlib
 import hashlib
 import os
 import secrets
 import struct
-import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from tapes.tape.descriptors import Descriptor
 
 _ENTRY = struct.Struct(">32sQ")
 _PARTS = 256
@@ -174,17 +174,16 @@ def _digest(data: bytes | bytearray) -> bytes:
 class _KeptParts:
     """The parts of a table in its file, each read once."""
 
-    def __init__(self, fd: int, parts: list[tuple[int, bytes]]) -> None:
-        self._fd = fd
+    def __init__(self, file: Descriptor, parts: list[tuple[int, bytes]]) -> None:
+        self._file = file
         self._parts = parts
-        weakref.finalize(self, os.close, fd)
 
     def read(self, number: int) -> bytes:
         """The entries of a part. Raises BrokenIndex."""
         before = sum(count for count, _ in self._parts[:number])
         count, checksum = self._parts[number]
         try:
-            data = os.pread(self._fd, count * _ENTRY.size, _HEAD + before * _ENTRY.size)
+            data = os.pread(self._file.number, count * _ENTRY.size, _HEAD + before * _ENTRY.size)
         except OSError as error:
             raise BrokenIndex from error
         if len(data) != count * _ENTRY.size or _digest(data) != checksum:
@@ -198,18 +197,14 @@ def load_index(path: Path, stamp: FileStamp) -> tuple[KeyTable, int, int] | None
     None where there is none that can be trusted.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        head = os.pread(file.number, _HEAD, 0)
     except OSError:
         return None
-    head = b""
-    with contextlib.suppress(OSError):
-        head = os.pread(fd, _HEAD, 0)
     if len(head) != _HEAD or _digest(head[:-_DIGEST]) != head[-_DIGEST:]:
-        os.close(fd)
         return None
     magic, *marks, last_line, checked = _STAMP.unpack_from(head)
     if magic != _MAGIC or FileStamp(*marks) != stamp:
-        os.close(fd)
         return None
     parts = list(_PART.iter_unpack(head[_STAMP.size : -_DIGEST]))
-    return KeyTable.of_kept(_KeptParts(fd, parts)), last_line, checked
+    return KeyTable.of_kept(_KeptParts(file, parts)), last_line, checked

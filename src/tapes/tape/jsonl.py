@@ -37,6 +37,7 @@ from tapes.tape.base import (
 )
 from tapes.tape.beside import identity, make_folder, make_local, sync_file, sync_folder
 from tapes.tape.commit import GroupCommit
+from tapes.tape.descriptors import Descriptor
 from tapes.tape.forks import bring_through_forks
 from tapes.tape.lines import BODY, LineFile, Place, is_body, key_of_line
 from tapes.tape.named import file_status, local_of, unreadable
@@ -66,7 +67,7 @@ class JsonlTape:
         self._file = os.path.abspath(self.path)  # whatever the working folder is later
         self.local, self.name = local_of(self._file)
         self._closed = False
-        self._write_fd = -1
+        self._writer: Descriptor | None = None
         self._begin()
         try:
             os.makedirs(os.path.dirname(self._file), exist_ok=True)
@@ -76,7 +77,7 @@ class JsonlTape:
         bring_through_forks(self)
 
     def _begin(self) -> None:
-        self._mutex = threading.RLock()  # for `_lines`, `_write_fd`, `_closed`
+        self._mutex = threading.RLock()  # for `_lines`, `_writer`, `_closed`
         self._commits = GroupCommit(self._write)
 
     # --- finding
@@ -174,15 +175,15 @@ class JsonlTape:
             return None
         try:
             # Not to wait, if it has become a pipe meanwhile.
-            fd = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            file = Descriptor(os.open(self._file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise unreadable(self.path, error) from error
         index = self.local / f"{self.name}.index"
-        lines = LineFile(fd, self.path, index, trust_index=trust_index)
+        lines = LineFile(file, self.path, index, trust_index=trust_index)
         if lines.torn:
-            self._warn_of_torn(lines, fd)
+            self._warn_of_torn(lines, file.number)
         return lines
 
     def _warn_of_torn(self, lines: LineFile, fd: int) -> None:
@@ -228,7 +229,7 @@ class JsonlTape:
                 finally:
                     fcntl.flock(fd, fcntl.LOCK_UN)
                 with self._mutex:  # somebody put another file in its place
-                    self._close_write_fd()
+                    self._close_writer()
         except OSError as error:
             raise unwritable(self.path, error) from error
         raise UnwritableTape(
@@ -240,12 +241,12 @@ class JsonlTape:
         """The file open for writing and locked; made if it is not there."""
         with self._mutex:
             self._require_open()
-            if self._write_fd < 0:
+            if self._writer is None:
                 make_folder(os.path.dirname(self._file))
                 flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-                self._write_fd = os.open(self._file, flags, 0o644)
+                self._writer = Descriptor(os.open(self._file, flags, 0o644))
                 sync_folder(os.path.dirname(os.path.realpath(self._file)))
-            fd = self._write_fd
+            fd = self._writer.number
         fcntl.flock(fd, fcntl.LOCK_EX)
         return fd
 
@@ -319,17 +320,17 @@ class JsonlTape:
 
     # --- ending, and going through a fork
 
-    def _close_write_fd(self) -> None:
-        if self._write_fd >= 0:
-            os.close(self._write_fd)
-            self._write_fd = -1
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
     def close(self) -> None:
         """Let go of the file, and keep the index for the next time."""
         with self._commits.at_rest(), self._mutex:
             if self._lines is not None and self._lines.has_news:
                 self._lines.save_index()
-            self._close_write_fd()
+            self._close_writer()
             self._lines = None
             self._closed = True
 
@@ -343,7 +344,7 @@ class JsonlTape:
 
     def in_child(self) -> None:
         """A file lock would be shared with the parent: the child opens the file for itself."""
-        self._close_write_fd()
+        self._close_writer()
         self._begin()
 
 

@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from tapes.errors import DamagedTape
 from tapes.exchange import SCHEMA_VERSION, damaged, newer
 from tapes.jsontext import Json
 from tapes.tape.beside import identity, make_local
+from tapes.tape.descriptors import Descriptor
 from tapes.tape.index import BrokenIndex, FileStamp, KeyTable, load_index, place_of
 from tapes.tape.rowtext import BOM, read_row
 from tapes.tape.scan import BLOCK, OWN, Entry, NoKey, scan_lines
@@ -45,18 +45,20 @@ _SETTLED_NS = 1_000_000_000
 
 
 class LineFile:
-    """The file that a descriptor leads to; closed when nobody uses it any more.
+    """An open file, and what is known of its lines.
 
     `shown` is the path that messages name, `index` where its table is kept. Raises DamagedTape,
     NewerTape. Not safe to use from many threads at once, but for `read`, `rows` and `Place`.
     """
 
-    def __init__(self, fd: int, shown: str, index: Path, *, trust_index: bool = True) -> None:
-        self._fd = fd
+    def __init__(
+        self, file: Descriptor, shown: str, index: Path, *, trust_index: bool = True
+    ) -> None:
+        self._file = file
+        self._fd = file.number
         self._shown = shown
         self._index = index
-        weakref.finalize(self, os.close, fd).atexit = False
-        status = os.fstat(fd)
+        status = os.fstat(self._fd)
         self.identity = identity(status)
         self._seen = FileStamp.of(status)
         self._behind = 0  # the last line end
