@@ -267,8 +267,8 @@ def row_of(exchange: Exchange, put_blob: PutBlob | None = None) -> dict[str, Jso
     return row
 
 
-def exchange_of(row: Json, path: str, place: str, get_blob: GetBlob | None = None) -> Exchange:
-    """The exchange of a row that lies on the tape `path` at `place` ("line 3").
+def exchange_of(row: Json, path: str, place: object, get_blob: GetBlob | None = None) -> Exchange:
+    """The exchange of a row that lies on the tape `path` at `place` ("line 3", once it is shown).
 
     Raises DamagedTape or NewerTape, both naming path and place.
     """
@@ -301,7 +301,7 @@ def exchange_of(row: Json, path: str, place: str, get_blob: GetBlob | None = Non
         raise damaged(path, place, f"the row is not an exchange ({error!r})") from error
 
 
-def newer(path: str, place: str, version: object) -> NewerTape:
+def newer(path: str, place: object, version: object) -> NewerTape:
     """The error for a row of a later schema."""
     return NewerTape(
         f"{path}, {place}: schema version {version}; this program knows up to {SCHEMA_VERSION}",
@@ -309,7 +309,7 @@ def newer(path: str, place: str, version: object) -> NewerTape:
     )
 
 
-def damaged(path: str, place: str, what: str) -> DamagedTape:
+def damaged(path: str, place: object, what: str) -> DamagedTape:
     """The error for a broken place on a tape."""
     return DamagedTape(
         f"damaged tape: {path}, {place}: {what}",
