@@ -22,8 +22,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "project",
     ),
     "decide": (
-        "halt", "report", "hot", "permit", "explain", "cost", "refusals", "cassette", "tally", "effects",
-        "directory_contract", "derive/", "store/", "forwarding",
+        "halt", "report", "hot", "permit", "explain", "cost", "refusals", "cassette", "tally",
+        "effects", "directory_contract", "derive/", "store/", "forwarding",
     ),
     "move": ("transports/", "guard", "capture/", "projector", "api/", "services/"),
     "open": ("config", "pointing", "opening", "use"),

@@ -116,7 +116,6 @@ class LedgerFailed(CassetteError):
     """The count of live calls could not be read or written, so no call is permitted."""
 
     slug = "ledger-failed"
-    http_status = 500
 
 
 class TapesError(Exception):
