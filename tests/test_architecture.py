@@ -18,7 +18,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "patterns", "views", "redact", "envelope", "rows",
     ),
     "keep, read": (
-        "providers/", "tape/", "budget", "flights", "repeats", "origin", "modes", "prices",
+        "providers/", "budget", "flights", "tape/", "repeats", "origin", "modes", "prices",
         "project",
     ),
     "decide": (
@@ -47,6 +47,7 @@ OUTSIDE = {
     "brotli": "wire",
     "zstandard": "wire",
     "genai_prices": "prices",
+    "psycopg": "tape/",
     "httpx": "transports/",
     "httpx2": "transports/",
     "httpcore": "transports/",
@@ -63,6 +64,7 @@ OUTSIDE = {
 # Imports inside a function, each with its reason. `cli/` and `use` import late what costs time.
 LATE = {
     ("prices", "genai_prices"): "it takes longer than everything else together",
+    ("tape/", "tape.postgres"): "the driver is an extra, and takes long to load",
     ("project", "tomllib"): "most tapes have no tapes.toml to read",
     ("cassette", "asyncio"): "programs without tasks need not load it",
     ("server", "uvloop"): "an optional library: without it the standard loop serves, more slowly",

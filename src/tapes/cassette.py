@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tapes import refusals, repeats
-from tapes.budget import RUN, Ledger, Limits, Spent, Unit, latch_is_on
+from tapes.budget import RUN, AnyLedger, Ledger, Limits, Spent, Unit, latch_is_on
 from tapes.canonical import (
     DIRECTORY,
     TAPE,
@@ -64,7 +64,7 @@ from tapes.providers.bounds import hides_variance
 from tapes.redact import SECRET_PATTERNS, Redactor
 from tapes.repeats import Order
 from tapes.report import STATE, Report, keep_report
-from tapes.tape.base import Tape
+from tapes.tape.base import SharedTape, Tape
 from tapes.tape.beside import make_local
 from tapes.tape.directory import DirectoryTape
 from tapes.tape.kinds import open_tape
@@ -165,7 +165,7 @@ class Cassette:
         )
         self.origins = Origins()
         self._order = Order() if repeated == "ordered" else None
-        self._ledger: Ledger | None = None
+        self._ledger: AnyLedger | None = None
         self._flights: Flights | None = None
         self._rekeyed: dict[str, str] | None = None
         self._warned_of_variance = False
@@ -373,10 +373,12 @@ class Cassette:
     @property
     def answers_at_once(self) -> bool:
         """Whether the tape is on this machine, so that looking something up takes no waiting."""
-        return True
+        return not isinstance(self.tape, SharedTape)
 
-    def _shared_ledger(self) -> Ledger:
+    def _shared_ledger(self) -> AnyLedger:
         """The count of live calls, shared with every process that uses this tape."""
+        if self._ledger is None and isinstance(self.tape, SharedTape):
+            self._ledger = self.tape.ledger(self._environ.get(RUN, ""))
         if self._ledger is None:
             local = self.tape.local
             try:
@@ -431,6 +433,8 @@ class Cassette:
         return Permit(self._recorder, question, clean, flight=flight, unit=unit, answer=answer)
 
     def _shared_flights(self) -> Flights:
+        if self._flights is None and isinstance(self.tape, SharedTape):
+            self._flights = self.tape.flights()
         if self._flights is None:
             local = self.tape.local
             try:

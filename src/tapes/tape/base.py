@@ -19,10 +19,12 @@ import re
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from tapes.budget import AnyLedger
 from tapes.errors import UnwritableTape
 from tapes.exchange import Exchange, Request, Response, exchange_of, row_of
+from tapes.flights import Flights
 from tapes.jsontext import Json
 from tapes.tape.rowtext import read_row, write_row
 
@@ -74,6 +76,22 @@ class Tape(Protocol):
 
     def close(self) -> None:
         """Let go of files. Appending or finding afterwards raises ClosedTape."""
+        ...
+
+
+@runtime_checkable
+class SharedTape(Tape, Protocol):
+    """A tape on a server that many machines share: it also counts their calls and flights.
+
+    Whatever it is asked may take its time.
+    """
+
+    def ledger(self, run: str) -> AnyLedger:
+        """The count of live calls of a run."""
+        ...
+
+    def flights(self) -> Flights:
+        """Which keys have a live call under way, on whichever machine."""
         ...
 
 
