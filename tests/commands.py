@@ -15,7 +15,7 @@ PATIENCE_S = 30.0
 _CODE = """
 import sys
 import click
-doctor = click.Group()
+from tapes.cli.doctor import doctor
 from tapes.cli.run import run
 from tapes.cli.serve import serve
 from tapes.errors import CassetteError, TapesError

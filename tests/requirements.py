@@ -47,7 +47,7 @@ REQUIREMENTS = (
     Requirement("B4", "A budget bounds live calls, and says which call was one too many."),
     Requirement("B5", "The budget holds over threads, tasks and processes, to the call."),
     Requirement("B6", "A loop recorded once replays without a call; one change adds one answer."),
-    Requirement("B7", "Separate writers merge.", "the command that merges tapes"),
+    Requirement("B7", "Separate writers are safe in one place, or merge."),
     Requirement("B8", "A stream that did not end never replays as an answer."),
     Requirement("B9", "Under replay an effect runs against a named double or not at all."),
     Requirement("B10", "One store serves several machines, and a doctor checks its host."),

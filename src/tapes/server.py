@@ -31,6 +31,7 @@ from tapes.capture.watching import Watcher
 from tapes.cassette import Cassette
 from tapes.config import Settings
 from tapes.errors import BadSetting
+from tapes.lives import BEAT_S, Living
 from tapes.tape.base import Tape
 
 log = logging.getLogger(__name__)
@@ -220,9 +221,13 @@ def run_proxy(
     setup: Setup,
     listen: Listen,
     ready: Callable[[ProxyServer], None],
+    folder: Path,
     watcher: Watcher | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `ready` is called when it listens. Raises BadSetting."""
+    """Serve until SIGINT or SIGTERM. `ready` is called when it listens. Raises BadSetting.
+
+    That it lives is kept in `folder`, for the doctor.
+    """
 
     async def serve() -> None:
         stopped = asyncio.Event()
@@ -231,13 +236,29 @@ def run_proxy(
             loop.add_signal_handler(number, stopped.set)
         server = ProxyServer(setup, listen, watcher)
         await server.start()
+        living = loop.create_task(_live(folder))
         ready(server)
         gc.freeze()  # what is here by now stays; it need not be looked at again and again
         await stopped.wait()
         await server.stop()
+        living.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await living
 
     sys.setswitchinterval(_SWITCH_S)
     run_loop(serve())
+
+
+async def _live(folder: Path) -> None:
+    """Leave signs of life in a folder, where it can be written; it is only a courtesy."""
+    with contextlib.suppress(OSError):
+        living = await asyncio.to_thread(Living, folder)
+        try:
+            while True:
+                await asyncio.sleep(BEAT_S)
+                await asyncio.to_thread(living.beat)
+        finally:
+            living.end()
 
 
 @contextlib.contextmanager

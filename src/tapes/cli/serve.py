@@ -122,7 +122,8 @@ def proxy(
         further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"]),
     )
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    run_proxy(setup, address, lambda server: _tell(server, settings))
+    lives = settings.folder or Path(FOLDER)
+    run_proxy(setup, address, lambda server: _tell(server, settings), lives)
 
 
 def _token(settings: Settings, listen: Listen, *, new_token: bool) -> str | None:
