@@ -13,7 +13,8 @@ import click
 from tapes.capture.asked import ProxyMode
 from tapes.capture.control import misses_of, report_of
 from tapes.cli.serve import limits_of, proxy_options, settings_of
-from tapes.pointing import command_for, pointed_at, upstreams_set_in
+from tapes.exchange import Request
+from tapes.pointing import CODEX_LOGIN_PATH, command_for, pointed_at, upstreams_set_in
 from tapes.server import ProxyServer, proxy_in_thread, proxy_setup
 from tapes.tally import tally_of
 
@@ -79,7 +80,8 @@ def _ended(command: Sequence[str], server: ProxyServer) -> int:
     """The exit status of the command, run with the variables that lead it to the proxy."""
     replays = server.setup.mode is ProxyMode.REPLAY
     environ = {**os.environ, **pointed_at(server.address, os.environ, replays=replays)}
-    command = command_for(command, server.address, environ)
+    by_login = _was_recorded_by_login(server) if replays else "OPENAI_API_KEY" not in environ
+    command = command_for(command, server.address, environ, by_login=by_login)
     with _signals_for_child() as child:
         try:
             return child.status_of(subprocess.Popen(command, env=environ))
@@ -111,6 +113,15 @@ class _Child:
             process.send_signal(number)
         status = process.wait()
         return 128 - status if status < 0 else status
+
+
+def _was_recorded_by_login(server: ProxyServer) -> bool:
+    """Whether the tape has calls that Codex made with a login to ChatGPT."""
+    return any(
+        isinstance(exchange.request, Request) and CODEX_LOGIN_PATH in exchange.request.url
+        for cassette in server.setup.shelf
+        for exchange in cassette.tape.exchanges()
+    )
 
 
 @contextmanager
