@@ -18,7 +18,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "patterns", "views", "redact", "envelope", "rows",
     ),
     "keep, read": (
-        "providers/", "tape/", "budget", "flights", "repeats", "origin", "modes", "prices",
+        "providers/", "tape/", "state", "budget", "flights", "repeats", "origin", "modes", "prices",
         "project",
     ),
     "decide": (

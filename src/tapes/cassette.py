@@ -63,7 +63,8 @@ from tapes.project import Declared, declared_for
 from tapes.providers.bounds import hides_variance
 from tapes.redact import SECRET_PATTERNS, Redactor
 from tapes.repeats import Order
-from tapes.report import STATE, Report, keep_report
+from tapes.report import Report, keep_report
+from tapes.state import STATE
 from tapes.tape.base import Tape
 from tapes.tape.beside import make_local
 from tapes.tape.directory import DirectoryTape
@@ -185,7 +186,6 @@ class Cassette:
 
     def close(self) -> None:
         """Let go of the tape, and leave the run's report beside it."""
-        self._is_quick = False
         self._finalizer()
         self._hot.clear()
         self.tape.close()
