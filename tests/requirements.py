@@ -105,10 +105,12 @@ REQUIREMENTS = (
     Requirement("F07", "Objects that are handed out are independent of each other."),
     Requirement("F09", "The current SDKs of the providers work."),
     Requirement("F10", "A proxy serves any language: several tapes and upstreams at once."),
-    Requirement("F11", "One tape serves the proxy and every client in process."),
+    Requirement("F11", "One tape serves the proxy and every client in process.", "transports"),
     Requirement("F12", "Any API is recorded without special casing."),
+    Requirement("F14", "Lines made for git: small differences, mergeable."),
     Requirement("F15", "Every home behaves the same, a server's too."),
     Requirement("F16", "A large body that repeats is stored once."),
     Requirement("F17", "A tape of a later version is refused with advice."),
+    Requirement("F29", "Finding does not get slower with the size of the tape."),
     Requirement("F28", "A run's report says what was served, live, refused and unused."),
 )

@@ -1,6 +1,7 @@
 """Who may import whom: the table of `docs/architecture.md`, checked by reading the sources."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "patterns", "views", "redact", "envelope", "rows",
     ),
     "keep, read": (
-        "providers/", "budget", "flights", "tape/", "repeats", "origin", "modes", "prices",
+        "providers/", "state", "budget", "flights", "tape/", "repeats", "origin", "modes", "prices",
         "project",
     ),
     "decide": (
-        "halt", "report", "hot", "permit", "explain", "cost", "refusals", "cassette", "tally",
+        "halt", "report", "hot", "permit", "explain", "cost", "refusals", "calling", "cassette",
+        "tally",
         "effects", "directory_contract", "derive/", "store/", "forwarding",
     ),
     "move": ("transports/", "guard", "capture/", "projector", "api/", "services/"),
@@ -152,6 +154,17 @@ PLACES = {
 def test_every_module_has_a_place_in_the_table() -> None:
     units = {unit_of(module) for module in MODULES if module not in ("__init__", "__main__")}
     assert sorted(units - PLACES.keys()) == []
+
+
+def test_the_page_shows_the_same_table() -> None:
+    page = (SOURCES.parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([a-z, ]+) \| (`.*) \|$", page, re.MULTILINE))
+    there = {unit_of(module) for module in MODULES}
+    assert list(rows) == list(LAYERS)
+    for layer, units in LAYERS.items():
+        shown = re.findall(r"`([^`]+)`", rows[layer])
+        assert shown == [unit for unit in units if unit in shown], layer
+        assert there & set(units) <= set(shown), layer
 
 
 def _is_allowed(found: Import) -> bool:

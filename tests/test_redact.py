@@ -133,6 +133,25 @@ def test_a_token_from_an_answer_is_known_in_the_next_request() -> None:
     assert second.url == "https://h/files/REDACTED.access_token"
 
 
+def test_a_password_in_a_url_is_known_and_the_rest_of_the_url_stays() -> None:
+    redactor = Redactor()
+    clean = redactor.request(
+        request(b'{"t":"my p@ss-w0rd"}', url="https://me:p%40ss-w0rd@h:1/a@b?c=@")
+    )
+    assert clean.url == "https://h:1/a@b?c=@"
+    assert clean.body == b'{"t":"my REDACTED.password"}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["?abc=" * 60_000, "sk-" * 2_500 + ".", "-----BEGIN PRIVATE KEY-----" * 4_000, "A_" * 90_000,
+     "eyJ" * 2_500 + ".", "\\" * 100_000 + "u0041", ";sig=" + "a" * 200_000],
+    ids=["parameters", "markers", "beginnings", "names", "tokens", "escapes", "a value"],
+)  # fmt: skip
+def test_no_text_takes_for_ever(text: str) -> None:
+    assert isinstance(Redactor().text(f'"password" : "{text}"' + text), str)
+
+
 def test_the_user_and_password_of_basic_credentials_are_known() -> None:
     redactor = Redactor()
     redactor.request(request(b"{}", ("authorization", "Basic dXNlcjpodW50ZXItMjI=")))

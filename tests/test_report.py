@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tapes.errors import CassetteMiss, MissingExtra
+from tapes.errors import CassetteMiss, MissingExtra, UnreadableTape
 from tapes.exchange import Exchange, Piece, Request, Response, State
 from tapes.providers.usage import Usage
 from tapes.report import Report, Savings, keep_report, runs_of, savings, unused, usage_of_exchange
@@ -137,6 +137,15 @@ def test_a_run_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
     assert runs_of(tape) == []
     assert not (tmp_path / ".tapes").exists()
     assert runs_of(MemoryTape()) == []
+    tape.close()
+
+
+def test_reports_that_cannot_be_read_are_not_taken_for_none(tmp_path: Path) -> None:
+    (tmp_path / ".tapes").mkdir()
+    (tmp_path / ".tapes" / "state.db").write_text("no database " * 100)
+    tape = JsonlTape(tmp_path / "t.jsonl")
+    with pytest.raises(UnreadableTape, match="this machine's alone"):
+        runs_of(tape)
     tape.close()
 
 

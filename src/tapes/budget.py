@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from tapes.errors import BadSetting, LedgerFailed
+from tapes.state import connect
 
 LATCH = "DEMO_LIVE"
 CALLS = "CASSETTE_LIVE_BUDGET"
@@ -197,7 +198,7 @@ class Ledger:
         with self._lock, _translated(self._path):
             if self._connection is None or self._pid != os.getpid():
                 # A connection must not cross a fork.
-                self._connection, self._pid = _connect(self._path), os.getpid()
+                self._connection, self._pid = connect(self._path, _SCHEMA), os.getpid()
             connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -263,6 +264,11 @@ class Ledger:
                 self._connection.close()
             self._connection = None
 
+    def __del__(self) -> None:
+        """A cassette that nobody closed leaves no open file behind."""
+        if getattr(self, "_connection", None) is not None and self._pid == os.getpid():
+            self.close()
+
 
 @contextmanager
 def _translated(path: Path | None) -> Iterator[None]:
@@ -280,7 +286,7 @@ def spends(path: Path) -> list[Spend]:
     """Every line of a ledger, the oldest first; none where there is no ledger."""
     if not path.exists():
         return []
-    with _translated(path), closing(_connect(path)) as connection:
+    with _translated(path), closing(connect(path, _SCHEMA)) as connection:
         rows = connection.execute(
             "SELECT tape, run, key, host, pid, at, state, tokens, usd FROM spends ORDER BY number"
         )
@@ -292,20 +298,5 @@ def reset(path: Path, tape: str | None = None) -> int:
     if not path.exists():
         return 0
     where, values = ("WHERE tape = ?", (tape,)) if tape else ("", ())
-    with _translated(path), closing(_connect(path)) as connection:
+    with _translated(path), closing(connect(path, _SCHEMA)) as connection:
         return connection.execute(f"DELETE FROM spends {where}", values).rowcount
-
-
-def _connect(path: Path | None) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path or ":memory:", timeout=60, isolation_level=None, check_same_thread=False
-    )
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        # A killed process loses nothing in this mode; only a power cut may lose the last lines.
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.executescript(_SCHEMA)
-    except BaseException:
-        connection.close()
-        raise
-    return connection

@@ -20,12 +20,13 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tapes import refusals, repeats
 from tapes.budget import RUN, AnyLedger, Ledger, Limits, Spent, Unit, latch_is_on
+from tapes.calling import Live, made, made_async
 from tapes.canonical import (
     DIRECTORY,
     TAPE,
@@ -39,11 +40,9 @@ from tapes.canonical import (
 )
 from tapes.cost import Price, json_of, reserve_for
 from tapes.errors import (
-    AsyncLive,
     BadSetting,
     CassetteError,
     LedgerFailed,
-    MissingLive,
     NotCanonical,
     TapeFailed,
     TapesError,
@@ -63,7 +62,8 @@ from tapes.project import Declared, declared_for
 from tapes.providers.bounds import hides_variance
 from tapes.redact import SECRET_PATTERNS, Redactor
 from tapes.repeats import Order
-from tapes.report import STATE, Report, keep_report
+from tapes.report import Report, keep_report
+from tapes.state import STATE
 from tapes.tape.base import SharedTape, Tape
 from tapes.tape.beside import make_local
 from tapes.tape.directory import DirectoryTape
@@ -71,8 +71,6 @@ from tapes.tape.kinds import open_tape
 from tapes.varying import vary_json
 
 log = logging.getLogger(__name__)
-
-Live = Callable[[dict[str, Json]], Json | Awaitable[Json]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +184,6 @@ class Cassette:
 
     def close(self) -> None:
         """Let go of the tape, and leave the run's report beside it."""
-        self._is_quick = False
         self._finalizer()
         self._hot.clear()
         self.tape.close()
@@ -303,6 +300,8 @@ class Cassette:
         request = question.request
         if isinstance(request, Request):
             kept = self.redactor.request(request)
+            if not self.declared.rules and _is_the_same(kept, request):
+                return Clean(kept, question.raw_key)
             http, rules = http_identity(kept, self.declared.rules, self.declared.headers)
             return Clean(kept, key_of(http_text(http)), rules)
         identity = self.canonicalizer.identity(request)
@@ -482,7 +481,7 @@ class Cassette:
             case Play(exchange):
                 return self._played(question, exchange)
             case Permit() as permit:
-                return self._kept(permit, self._made(permit, live or self.live))
+                return self._kept(permit, made(permit, live or self.live))
             case Refusal(error):
                 raise_refusal(error)
 
@@ -506,7 +505,7 @@ class Cassette:
             case Play(exchange):
                 return self._played(question, exchange)
             case Permit() as permit:
-                response = await self._amade(permit, live or self.live)
+                response = await made_async(permit, live or self.live)
                 return await asyncio.to_thread(self._kept, permit, response)
             case Refusal(error):
                 raise_refusal(error)
@@ -518,29 +517,6 @@ class Cassette:
             self._hot.add(question.request, exchange.key, copies)
         return copies.one()
 
-    def _made(self, permit: Permit, live: Live | None) -> Json:
-        """The answer of a plain callable. Raises AsyncLive for an async one."""
-        try:
-            response = _required(live, permit)(permit.request)
-            if isinstance(response, Awaitable):
-                if isinstance(response, Coroutine):
-                    response.close()
-                raise AsyncLive(
-                    "the live callable is async, and call() is not", "use: await cassette.acall(…)"
-                )
-        except BaseException as error:
-            permit.failed(we_left=_may_have_cost(error))
-            raise
-        return response
-
-    async def _amade(self, permit: Permit, live: Live | None) -> Json:
-        try:
-            response = _required(live, permit)(permit.request)
-            return await response if isinstance(response, Awaitable) else response
-        except BaseException as error:
-            permit.failed(we_left=_may_have_cost(error))
-            raise
-
     def _kept(self, permit: Permit, response: Json) -> Json:
         try:
             return permit.keep(response)
@@ -548,33 +524,19 @@ class Cassette:
             raise_refusal(error)
 
 
+def _is_the_same(kept: Request, request: Request) -> bool:
+    """Whether nothing that belongs to a request's identity was changed in the kept copy.
+
+    Headers that belong to it are always kept.
+    """
+    return (
+        kept.body == request.body
+        and kept.url == request.url
+        and all(pair in request.headers for pair in kept.headers)
+    )
+
+
 def _canonicalizer_for(tape: Tape, name: str | None) -> DictCanonicalizer:
     if name is not None:
         return dict_canonicalizer(name)
     return DIRECTORY if isinstance(tape, DirectoryTape) else TAPE
-
-
-def _required(live: Live | None, permit: Permit) -> Callable[[Any], Any]:
-    if live is None:
-        raise MissingLive(
-            f"a live call for {permit.key[:12]} is permitted, and the cassette has nothing to call",
-            "pass the function that makes the call: Cassette(path, mode, live)",
-        )
-    return live
-
-
-def _may_have_cost(error: BaseException) -> bool:
-    """Whether a call that failed may have reached the upstream: when in doubt, it was spent.
-
-    It did where we gave up waiting, and where the error brings the upstream's answer with it.
-    """
-    if not isinstance(error, Exception):
-        return True
-    names = [kind.__name__ for kind in type(error).__mro__]
-    if any(name.startswith(("ConnectTimeout", "ConnectionTimeout")) for name in names):
-        return False
-    if any("Timeout" in name for name in names):
-        return True
-    return isinstance(getattr(error, "status_code", None), int) or (
-        getattr(error, "response", None) is not None
-    )

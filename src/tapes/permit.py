@@ -188,7 +188,7 @@ class Permit:
         keeps_errors = self._recorder.store_errors
         if ending is Ending.OPEN or (ending is Ending.FAILED and not keeps_errors):
             return self._keep_evidence(response, State.UPSTREAM_ERROR)
-        usage = usage_of(content_type, plain)
+        usage = usage_of(content_type, plain) if self._unit else None  # only a budget asks
         if usage is None and response.status >= 400:
             usage = _NOTHING_USED
         if response.status in PASSING_STATUSES and not keeps_errors:
@@ -259,7 +259,7 @@ class Permit:
             self.failed(we_left=True)
             raise
         copies = Copies(response)
-        usage = usage_of_value(response)
+        usage = usage_of_value(response) if self._unit else None
         self._store(copies.one(), State.COMPLETE, self.key, usage, text=copies.text.decode())
         return copies.one()
 
