@@ -202,6 +202,7 @@ class ProxyServer:
             await asyncio.sleep(0.02)
         self._clients.close()
         await asyncio.sleep(0)  # so that each connection is told
+        self.desk.pool.close()
         await asyncio.to_thread(self.desk.close)
         await asyncio.to_thread(self.setup.shelf.close)
 

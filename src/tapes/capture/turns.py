@@ -134,14 +134,12 @@ class Gathered:
         )
 
     def _ask(self, question: Callable[[], Verdict]) -> None:
-        self._desk.in_background(self._desk.deciders, question, self._carry_out)
+        self._desk.deciders.do(question, self._carry_out)
 
     def _carry_out(self, verdict: Verdict | CassetteError | Exception) -> None:
         if self._left:
             if isinstance(verdict, Permit):
-                self._desk.in_background(
-                    self._desk.keepers, partial(verdict.failed, we_left=False), log_failure
-                )
+                self._desk.keepers.do(partial(verdict.failed, we_left=False), log_failure)
                 self._desk.landed(self._cassette, verdict.key)
             return
         match verdict:
