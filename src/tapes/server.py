@@ -201,7 +201,8 @@ class ProxyServer:
         while self._clients.are_busy and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.02)
         self._clients.close()
-        await asyncio.sleep(0)  # so that each connection is told
+        while self._clients.open and asyncio.get_running_loop().time() < until + 1:
+            await asyncio.sleep(0.002)  # until each is told, and keeps what came as evidence
         self.desk.pool.close()
         await asyncio.to_thread(self.desk.close)
         await asyncio.to_thread(self.setup.shelf.close)

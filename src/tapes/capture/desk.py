@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _GROUPS = 4096
 _MISSES = 500
-_THREADS = 16
+_THREADS = 8
 # What decisions, and recordings, under way may take once the proxy is told to stop.
 _PATIENCE_S = 1.0
 _KEEPING_S = 30.0
