@@ -269,6 +269,19 @@ def test_a_nested_hash_is_no_damage(tmp_path: Path) -> None:
     assert tape.keys() == {key(1)}
 
 
+def test_a_body_whose_row_was_never_written_is_harmless_and_used_later(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    JsonlTape(path).append(over_http(1, b"x" * 20_000))
+    body, row = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(body + row[:50])
+    tape = JsonlTape(path)
+    assert tape.keys() == set()
+    assert list(tape.exchanges()) == []
+    tape.append(over_http(1, b"x" * 20_000))
+    assert path.read_bytes() == body + row
+    assert JsonlTape(path).find(key(1)) == over_http(1, b"x" * 20_000)
+
+
 # --- torn last lines
 
 
