@@ -181,7 +181,6 @@ def test_a_body_that_is_not_the_one_that_was_kept_is_damage(tmp_path: Path) -> N
         tape.find(key(1))
 
 
-@pytest.mark.row("F17")
 def test_a_database_of_a_later_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     SqliteTape(path).append(plain(1))
