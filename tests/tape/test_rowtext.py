@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tapes.errors import DamagedTape, NotAnAnswer
 from tapes.jsontext import Json
 from tapes.tape import rowtext
-from tapes.tape.rowtext import read_row, write_file, write_row
+from tapes.tape.rowtext import line_of, read_row, write_file, write_row
 
 _TEXT = st.text(st.characters(), max_size=10)  # lone surrogates included
 _VALUES = st.recursive(
@@ -31,6 +31,13 @@ def test_what_is_written_reads_the_same_and_is_the_same_with_every_writer(value:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rowtext, "_IS_LIKE_PYTHON", False)
         assert (write_row(value), write_file(value)) == (line, text)
+
+
+@given(value=_VALUES | st.text(st.sampled_from('\u2028\u2029\x85\\\x0b\x1cé"u')))
+def test_a_line_is_one_line_for_everyone_and_means_the_same(value: Json) -> None:
+    line = line_of(write_row(value))
+    assert line.decode().splitlines() == [line.decode()[:-1]]
+    assert json.dumps(json.loads(line)) == json.dumps(value)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,25 @@ def write_row(row: Json, *, of_bytes: bool = False) -> bytes:
     return _fast(row, _LINE) or _slow(row, compact)
 
 
+def line_of(row: bytes) -> bytes:
+    """A row as a line of a JSONL file, with its end.
+
+    Nothing in it looks like a line end to `str.splitlines`, by which the document's sketch reads;
+    control characters are escaped already.
+    """
+    if not row.isascii():
+        for raw, escaped in _OTHER_LINE_ENDS:
+            row = row.replace(raw, escaped)
+    return row + b"\n"
+
+
+_OTHER_LINE_ENDS = (
+    ("\x85".encode(), rb"\u0085"),
+    ("\u2028".encode(), rb"\u2028"),
+    ("\u2029".encode(), rb"\u2029"),
+)
+
+
 def write_file(row: Json, *, of_bytes: bool = False) -> bytes:
     """A row as a file that people read; see `write_row`."""
     if not of_bytes:
