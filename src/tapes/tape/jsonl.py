@@ -84,10 +84,10 @@ class JsonlTape:
 
     def find(self, key: str) -> Exchange | None:
         """The exchange appended last under this key; also what others appended meanwhile."""
-        found = self._line_of(bytes.fromhex(key)) if is_key(key) else None
+        found = self._last_line(bytes.fromhex(key)) if is_key(key) else None
         return None if found is None else self._exchange(*found)
 
-    def _line_of(self, key: bytes) -> tuple[LineFile, int, bytes] | None:
+    def _last_line(self, key: bytes) -> tuple[LineFile, int, bytes] | None:
         for _ in range(_TRIES):
             with self._mutex:
                 lines = self._current()
