@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import threading
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.tape.faults import file_size_limit, mounted, remount_read_only, witho
 from tests.tape.homes import (
     all_on_disk,
     files_in,
+    fork,
     key,
     opened,
     over_http,
@@ -340,9 +340,7 @@ def _in_children(count: int, run: Callable[[int], None]) -> list[int]:
     """The exit statuses of forked processes that run something, at once."""
     children = []
     for child in range(count):
-        with warnings.catch_warnings():  # that a process with threads forks is the point
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
+        pid = fork()
         if pid == 0:
             status = 1
             signal.alarm(60)  # whoever hangs ends
