@@ -5,13 +5,14 @@
 Rule 1: while recording and in replay the caller's response is the library's own, fed by its own
         parser with the head and the pieces, framed as chunks where the response is chunked.
 Rule 2: the next piece is taken when the caller asks for more, so that a body is whole only when
-        the caller had it whole. A body that nobody asked for is taken as far as it has come.
+        the caller had it whole. Of what is no stream, everything is taken at once.
 Rule 3: a piece is in the recording before the caller sees it, and the recording is whole and
         durable before the caller sees the end.
 """
 
 import asyncio
 import copy
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import partial
@@ -44,7 +45,10 @@ from tapes.lanes import (
 )
 from tapes.permit import Permit
 from tapes.transports import installing
+from tapes.wire import framer
 
+# A body of a known length up to this is no stream.
+_SHORT = 64 * 1024
 Handler = Callable[[ClientRequest], Awaitable[ClientResponse]]
 Middleware = Callable[[ClientRequest, Handler], Awaitable[ClientResponse]]
 
@@ -165,8 +169,8 @@ async def _play(request: ClientRequest, source: "_Played") -> ClientResponse:
 
 
 async def _record(request: ClientRequest, source: "_Live") -> ClientResponse:
-    if source.is_whole:
-        ended(await _in_thread(source.permit.finish))
+    if source.is_whole or source.is_short:
+        await source.fetch()
     # The library's own response once more, to be fed by us.
     response = copy.copy(source.live)
     response._writer = None
@@ -178,10 +182,6 @@ async def _started(response: ClientResponse, connection: "_Connection") -> Clien
     await response.start(connection)
     if type(response.content) is StreamReader:
         response.content.__class__ = _Reader
-    if 300 <= response.status < 400:
-        # A redirect is followed without its body being read; it is small, and whole it answers.
-        while not response.content.is_eof():
-            await connection.feeder.feed()
     return response
 
 
@@ -222,28 +222,45 @@ class _Live:
 
     def __init__(self, live: ClientResponse, permit: Permit) -> None:
         self.live = live
-        self.permit = permit
         headers = tuple((n.decode("latin-1"), v.decode("latin-1")) for n, v in live.raw_headers)
         self.head = Response(live.status, headers, reason=live.reason or "")
         permit.answered(self.head.status, headers, self.head.reason)
+        self._permit = permit
         self._framed, self._last = _framing(headers)
         self._was_asked = False
-        self._ready = b""
+        self._fetched: deque[bytes] = deque()
 
     @property
     def is_whole(self) -> bool:
         """Whether the upstream has nothing more to send, and all it sent was taken."""
         return self.live.content.at_eof()
 
+    @property
+    def is_short(self) -> bool:
+        """Whether the body is no stream, and often not read: a redirect's, an error's, a small one.
+
+        It is fetched before the caller has the head, so that it is whole even if nobody reads it.
+        """
+        if self.head.status >= 300:
+            return True
+        length = header(self.head.headers, "content-length") or ""
+        is_stream = framer(header(self.head.headers, "content-type")) is not None
+        return length.isdigit() and int(length) <= _SHORT and not is_stream
+
+    async def fetch(self) -> None:
+        """Take all that comes."""
+        while data := await self._next():
+            self._fetched.append(data)
+
     async def more(self) -> bytes:
         """The next piece as it stands on the wire; b"" at the end."""
         self._was_asked = True
-        if self._ready:
-            ready, self._ready = self._ready, b""
-            return ready
+        return self._fetched.popleft() if self._fetched else await self._next()
+
+    async def _next(self) -> bytes:
         piece = await self._piece()
         if piece:
-            self.permit.feed(piece)
+            self._permit.feed(piece)
         data = self._framed(piece) if piece else b""
         if self.is_whole:
             data, self._last = data + self._last, b""
@@ -257,14 +274,14 @@ class _Live:
                 if piece or not ends_chunk:
                     return piece
         except Exception:
-            ended(await _in_thread(partial(self.permit.abandon, State.UPSTREAM_ERROR)))
+            ended(await _in_thread(partial(self._permit.abandon, State.UPSTREAM_ERROR)))
             raise
 
     async def _finish(self, data: bytes) -> None:
         try:
-            ended(await _in_thread(self.permit.finish))
+            ended(await _in_thread(self._permit.finish))
         except asyncio.CancelledError:
-            self._ready = data  # for a caller who reads on
+            self._fetched.append(data)  # for a caller who reads on
             raise
 
     def leave(self) -> None:
@@ -278,10 +295,10 @@ class _Live:
     def _left(self) -> Exchange | None:
         content = self.live.content
         if not self._was_asked and content.is_eof() and content.exception() is None:
-            self.permit.feed(content.read_nowait())
-            return self.permit.finish()
+            self._permit.feed(content.read_nowait())
+            return self._permit.finish()
         self.live.close()
-        return self.permit.abandon(State.ABORTED_BY_CLIENT)
+        return self._permit.abandon(State.ABORTED_BY_CLIENT)
 
 
 Source = _Played | _Live

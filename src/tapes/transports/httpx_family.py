@@ -74,7 +74,11 @@ class Family:
             end(partial(verdict.failed, we_left=self._we_left(error)))
             raise
         verdict.answered(*_head(response))
-        response.stream = self._recorded(response.stream, verdict)
+        if self._is_read(response):
+            verdict.feed(b"".join(response.stream))
+            end(verdict.finish)
+        else:
+            response.stream = self._recorded(response.stream, verdict)
         return response
 
     async def handle_async(self, lane: Lane, request: Any, send: SendAsync) -> Any:
@@ -96,7 +100,11 @@ class Family:
             await _end(partial(verdict.failed, we_left=self._we_left(error)))
             raise
         verdict.answered(*_head(response))
-        response.stream = self._async_recorded(response.stream, verdict)
+        if self._is_read(response):
+            verdict.feed(b"".join(response.stream))
+            await _end(verdict.finish)
+        else:
+            response.stream = self._async_recorded(response.stream, verdict)
         return response
 
     # --- values of the library ⇄ ours
@@ -131,6 +139,10 @@ class Family:
                 "reason_phrase": _bytes(played.response.reason),
             },
         )
+
+    def _is_read(self, response: Any) -> bool:
+        """Whether a wrapped transport gave its whole body at once, so that nobody will read it."""
+        return isinstance(response.stream, self.library.ByteStream)
 
     def _we_left(self, error: BaseException) -> bool:
         """Whether a call that got no answer was left by its caller, after it may have been sent."""

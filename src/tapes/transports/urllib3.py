@@ -68,7 +68,7 @@ def _entry(connect: Function, original: Function) -> Function:
     ) -> Any:
         lane = current()
         send = partial(_send, connect, original, pool, conn, method, url)
-        if lane is None or _passes(lane, pool, url, headers):
+        if lane is None or _passes(lane, pool, url, headers or {}):
             return send(body, headers, *positional, **options)
         names = ("retries", "timeout", "chunked", "response_conn")
         options.update(zip(names, positional, strict=False))
@@ -151,9 +151,9 @@ def _destination(pool: Any, url: str) -> tuple[str, str, int | None]:
     return scheme, parts.host or pool.host, parts.port or _PORTS.get(scheme)
 
 
-def _passes(lane: Lane, pool: Any, url: str, headers: Mapping[Any, Any] | None) -> bool:
+def _passes(lane: Lane, pool: Any, url: str, headers: Mapping[Any, Any]) -> bool:
     _, host, port = _destination(pool, url)
-    upgrades = "websocket" in str((headers or {}).get("upgrade", "")).lower()
+    upgrades = "websocket" in (header(_headers(headers), "upgrade") or "").lower()
     return guard.passes_by(lane, host, port, upgrades=upgrades)
 
 
