@@ -248,9 +248,15 @@ class _Live:
         return length.isdigit() and int(length) <= _SHORT and not is_stream
 
     async def fetch(self) -> None:
-        """Take all that comes."""
-        while data := await self._next():
-            self._fetched.append(data)
+        """Take all that comes. What breaks it off is told again to whoever reads."""
+        try:
+            while data := await self._next():
+                self._fetched.append(data)
+        except Exception:  # noqa: BLE001  # whatever the library makes of it
+            return
+        except BaseException:
+            outcome(self._left)
+            raise
 
     async def more(self) -> bytes:
         """The next piece as it stands on the wire; b"" at the end."""
@@ -269,10 +275,11 @@ class _Live:
 
     async def _piece(self) -> bytes:
         try:
-            while True:
-                piece, ends_chunk = await self.live.content.readchunk()
-                if piece or not ends_chunk:
+            while not self.is_whole:
+                piece, _ = await self.live.content.readchunk()
+                if piece:
                     return piece
+            return b""
         except Exception:
             ended(await _in_thread(partial(self._permit.abandon, State.UPSTREAM_ERROR)))
             raise
