@@ -8,9 +8,11 @@ Knows nothing of cassettes.  Stand-alone: see the folder's docstring.
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
 
@@ -32,9 +34,21 @@ def watch(refuse: Refuse, allowed_now: Asked) -> None:
         if event in EVENTS:
             wanted = destination_of(event, arguments)
             if wanted is not None:
-                check(refuse, allowed_now, wanted)
+                with _closed_if_refused(event, arguments):
+                    check(refuse, allowed_now, wanted)
 
     sys.addaudithook(hook)
+
+
+@contextmanager
+def _closed_if_refused(event: str, arguments: tuple[object, ...]) -> Iterator[None]:
+    """Who connects expects an OSError where it fails, and would leave the socket open otherwise."""
+    try:
+        yield
+    except BaseException:
+        if event == "socket.connect" and isinstance(arguments[0], socket.socket):
+            arguments[0].close()
+        raise
 
 
 def check(refuse: Refuse, allowed_now: Asked, wanted: Destination) -> None:

@@ -64,8 +64,7 @@ def middleware(cassette: Cassette, *, pace: str | float = "at once") -> Middlewa
     installing.hold()  # for good: the session outlives whoever made this
 
     async def answer_or_record(request: ClientRequest, handler: Handler) -> ClientResponse:
-        with for_this_call(None):
-            return await _answered(lane, request, handler)
+        return await _answered(lane, request, handler)
 
     return answer_or_record
 
@@ -112,7 +111,8 @@ async def _answered(lane: Lane, request: ClientRequest, handler: Handler) -> Cli
     """The response to a request: from the tape, or from `handler` while it is recorded."""
     upgrades = "websocket" in request.headers.get(hdrs.UPGRADE, "").lower()
     if guard.passes_by(lane, request.url.host, request.url.port, upgrades=upgrades):
-        return await handler(request)
+        with for_this_call(None):
+            return await handler(request)
     body = await _whole_body(request)
     headers, sample = without_sample(_sent_headers(request))
     question = Request(request.method, str(request.url), headers, body)
@@ -132,9 +132,11 @@ async def _answered(lane: Lane, request: ClientRequest, handler: Handler) -> Cli
 
 
 async def _raw(request: ClientRequest, handler: Handler) -> ClientResponse:
+    """Send what was decided, and ask nobody again."""
     token = _is_raw.set(True)
     try:
-        return await handler(request)
+        with for_this_call(None):
+            return await handler(request)
     finally:
         _is_raw.reset(token)
 

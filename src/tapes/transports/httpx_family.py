@@ -61,7 +61,7 @@ class Family:
     def handle(self, lane: Lane, request: Any, send: Send) -> Any:
         """The response to a request: from the tape, or from `send` while it is recorded."""
         if _passes(lane, request):
-            return send(request)
+            return _uncovered(send, request)
         if not isinstance(request.stream, self.library.ByteStream):
             request.stream = self._parts(list(request.stream))
         question, sample = self._question(request, b"".join(request.stream))
@@ -69,7 +69,7 @@ class Family:
         if isinstance(verdict, Play):
             return self._response(answer(lane, verdict), self._played)
         try:
-            response = send(self._as_sent(request, sample))
+            response = _uncovered(send, self._as_sent(request, sample))
         except BaseException as error:
             end(partial(verdict.failed, we_left=self._we_left(error)))
             raise
@@ -84,7 +84,7 @@ class Family:
     async def handle_async(self, lane: Lane, request: Any, send: SendAsync) -> Any:
         """As `handle`, for async transports."""
         if _passes(lane, request):
-            return await send(request)
+            return await _uncovered_async(send, request)
         if not isinstance(request.stream, self.library.ByteStream):
             request.stream = self._parts([part async for part in request.stream])
         question, sample = self._question(request, b"".join(request.stream))
@@ -95,7 +95,7 @@ class Family:
         if isinstance(verdict, Play):
             return self._response(answer(lane, verdict), self._async_played)
         try:
-            response = await send(self._as_sent(request, sample))
+            response = await _uncovered_async(send, self._as_sent(request, sample))
         except BaseException as error:
             await _end(partial(verdict.failed, we_left=self._we_left(error)))
             raise
@@ -192,11 +192,7 @@ class ExplicitTransport:
 
     def handle_request(self, request: Any) -> Any:
         """The answer to a request. Ends the process (CassetteError) where there is none."""
-        return self.family.handle(self._lane, request, self._send)
-
-    def _send(self, request: Any) -> Any:
-        with for_this_call(None):  # the wrapped one may be covered itself
-            return self._wrapped.handle_request(request)
+        return self.family.handle(self._lane, request, self._wrapped.handle_request)
 
     def close(self) -> None:
         """Close the wrapped transport; the cassette stays open."""
@@ -216,15 +212,23 @@ class ExplicitAsyncTransport:
 
     async def handle_async_request(self, request: Any) -> Any:
         """The answer to a request. Ends the process (CassetteError) where there is none."""
-        return await self.family.handle_async(self._lane, request, self._send)
-
-    async def _send(self, request: Any) -> Any:
-        with for_this_call(None):
-            return await self._wrapped.handle_async_request(request)
+        send = self._wrapped.handle_async_request
+        return await self.family.handle_async(self._lane, request, send)
 
     async def aclose(self) -> None:
         """Close the wrapped transport; the cassette stays open."""
         await self._wrapped.aclose()
+
+
+def _uncovered(send: Send, request: Any) -> Any:
+    """Send what was decided: whatever it goes through may be covered itself, and must not ask."""
+    with for_this_call(None):
+        return send(request)
+
+
+async def _uncovered_async(send: SendAsync, request: Any) -> Any:
+    with for_this_call(None):
+        return await send(request)
 
 
 def _kind(behaviour: type, *bases: type) -> type:

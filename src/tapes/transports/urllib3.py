@@ -28,7 +28,16 @@ from tapes import guard
 from tapes.cassette import Play
 from tapes.exchange import Headers, Request, Response, State, header
 from tapes.guarding.replacing import Function, Replacements
-from tapes.lanes import Answer, Lane, answer, current, end, settle, without_sample
+from tapes.lanes import (
+    Answer,
+    Lane,
+    answer,
+    current,
+    end,
+    for_this_call,
+    settle,
+    without_sample,
+)
 from tapes.permit import Permit
 
 _PORTS = {"http": 80, "https": 443}
@@ -89,14 +98,15 @@ def _send(
     *positional: Any,
     **options: Any,
 ) -> Any:
-    """Send for real, through the proxy that was not spoken to so far."""
-    if conn.__dict__.pop(_TUNNEL, False) and conn.is_closed:
-        try:
-            connect(pool, conn)
-        except OSError as error:
-            pool._raise_timeout(err=error, url=pool.proxy.url, timeout_value=conn.timeout)
-            raise
-    return original(pool, conn, method, url, body, headers, *positional, **options)
+    """Send for real, through the proxy that was not spoken to so far, and ask nobody again."""
+    with for_this_call(None):
+        if conn.__dict__.pop(_TUNNEL, False) and conn.is_closed:
+            try:
+                connect(pool, conn)
+            except OSError as error:
+                pool._raise_timeout(err=error, url=pool.proxy.url, timeout_value=conn.timeout)
+                raise
+        return original(pool, conn, method, url, body, headers, *positional, **options)
 
 
 def _answered(
