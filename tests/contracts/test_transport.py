@@ -587,6 +587,13 @@ def test_the_same_call_at_once_is_made_once(client: Client, tape: Path) -> None:
         assert (got, len(server.requests)) == ([b"1"] * 8, 1)
 
 
+@pytest.mark.row("N04")
+def test_the_same_call_on_one_session_is_made_once(client: Client, tape: Path) -> None:
+    with serving(answer(b"1"), answer(b"2")) as server, recording(tape):
+        got = client.ask_all([Call(server.url)] * 8)
+        assert ([g.body for g in got], len(server.requests)) == ([b"1"] * 8, 1)
+
+
 # --- across clients ---------------------------------------------------------------------------
 
 
