@@ -12,6 +12,7 @@ Rule 3: a piece is in the recording before the caller sees it, and the recording
 
 import asyncio
 import copy
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -61,11 +62,12 @@ _is_raw: ContextVar[bool] = ContextVar("tapes_aiohttp_raw", default=False)
 def middleware(cassette: Cassette, *, pace: str | float = "at once") -> Middleware:
     """A middleware that answers from a cassette, or records; to be the last of its session."""
     lane = explicit_lane(cassette, pace)
-    installing.hold()  # for good: the session outlives whoever made this
 
     async def answer_or_record(request: ClientRequest, handler: Handler) -> ClientResponse:
         return await _answered(lane, request, handler)
 
+    installing.hold()
+    weakref.finalize(answer_or_record, installing.let_go)
     return answer_or_record
 
 

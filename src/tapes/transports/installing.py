@@ -19,10 +19,10 @@ from tapes.guarding.replacing import Replacements
 
 # Library → the module that covers it, by its function `cover(replacements)`, and since when.
 COVERED = {
-    "httpx": ("tapes.transports.httpx", (0, 27)),
-    "httpx2": ("tapes.transports.httpx2", (2, 0)),
-    "urllib3": ("tapes.transports.urllib3", (2, 0)),
-    "aiohttp": ("tapes.transports.aiohttp", (3, 12)),
+    "httpx": ("tapes.transports.httpx", (0, 27, 0)),
+    "httpx2": ("tapes.transports.httpx2", (2, 0, 0)),
+    "urllib3": ("tapes.transports.urllib3", (2, 0, 0)),
+    "aiohttp": ("tapes.transports.aiohttp", (3, 12, 4)),
 }
 
 _lock = threading.Lock()
@@ -57,13 +57,13 @@ def _cover(library: ModuleType) -> None:
         return
     warnings.warn(
         f"{name} {version} is too old to be recorded: its calls are not, and replay refuses them;"
-        f" pip install '{name}>={since[0]}.{since[1]}'",
+        f" pip install '{name}>={'.'.join(map(str, since))}'",
         stacklevel=2,
     )
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    return tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
 
 
 _on_import = OnImport(dict.fromkeys(COVERED, _cover))
