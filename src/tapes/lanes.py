@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 
 from tapes.cassette import Busy, Cassette, Play, Refusal, Verdict
 from tapes.errors import BadSetting, CassetteError, TapeFailed, TapesError
-from tapes.exchange import Exchange, Headers, Piece, Request, Response
+from tapes.exchange import Headers, Piece, Request, Response
 from tapes.guarding.rules import Allowed
 from tapes.halt import raise_refusal
-from tapes.permit import Permit, last_answer
+from tapes.permit import Permit
 
 SAMPLE_HEADER = "x-tapes-sample"
 _PACES = {"at once": 0.0, "as recorded": 1.0}
@@ -168,26 +168,25 @@ def asked(ask: Callable[[], Verdict]) -> Play | Permit | Busy:
     return verdict
 
 
-def outcome(keep: Callable[[], Exchange | None]) -> Exchange | CassetteError | None:
-    """Let a permit end, with `finish` or its like: what was kept, or the refusal instead."""
+def outcome(keep: Callable[[], object]) -> CassetteError | None:
+    """Let a permit end, with `finish` or its like; the refusal where that fails."""
     try:
         with own_work():
-            return keep()
+            keep()
     except (CassetteError, TapesError, OSError) as error:
         return as_refusal(error)
+    return None
 
 
-def end(keep: Callable[[], Exchange | None]) -> None:
+def end(keep: Callable[[], object]) -> None:
     """Let a permit end, and raise the refusal where that fails."""
-    ended(outcome(keep))
+    raise_any(outcome(keep))
 
 
-def ended(kept: Exchange | CassetteError | None) -> None:
-    """Take the outcome of a permit that ended in a worker thread."""
-    if isinstance(kept, CassetteError):
-        raise_refusal(kept)
-    if kept is not None:
-        last_answer.set("live")
+def raise_any(error: CassetteError | None) -> None:
+    """Raise the refusal that came of a permit's end in a worker thread."""
+    if error is not None:
+        raise_refusal(error)
 
 
 def as_refusal(error: Exception | CassetteError) -> CassetteError:

@@ -17,7 +17,6 @@ from tapes import BudgetExhausted, Cassette, CassetteMiss, NetworkBlocked
 from tapes.budget import Limits
 from tapes.errors import IncompleteRecording
 from tapes.exchange import Exchange, State
-from tapes.permit import last_answer
 from tapes.tape.base import MemoryTape
 from tapes.transports.aiohttp import middleware
 from tests.servers import (
@@ -398,16 +397,6 @@ def test_a_time_out_within_a_body_is_the_librarys(tape: MemoryTape) -> None:
     with serving(Acknowledged(EVENTS)) as server, recording(tape), pytest.raises(TimeoutError):
         ask(server.url, timeout=ClientTimeout(total=0.2))
     assert the_only(tape).state is not State.COMPLETE
-
-
-def test_an_async_recording_counts_as_the_last_answer(tape: MemoryTape) -> None:
-    async def what(response: ClientResponse) -> str | None:
-        last_answer.set("tape")
-        await response.read()
-        return last_answer.get()
-
-    with serving(chunks(b"1", b"2")) as server, recording(tape):
-        assert ask(server.url, what) == "live"
 
 
 def test_traces_see_a_replayed_call(tape: MemoryTape) -> None:

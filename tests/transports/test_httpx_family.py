@@ -18,7 +18,6 @@ import tapes.transports.httpx2
 from tapes import BudgetExhausted, Cassette, CassetteMiss, NetworkBlocked
 from tapes.budget import Limits
 from tapes.exchange import Exchange, State
-from tapes.permit import last_answer
 from tapes.tape.base import MemoryTape
 from tests.servers import Acknowledged, Received, Wire, answer, chunks, closed_port, serving
 
@@ -251,17 +250,6 @@ def test_a_response_that_was_forgotten_is_evidence(library: Any, tape: MemoryTap
         del response
         gc.collect()
         assert the_only(tape).state is State.ABORTED_BY_CLIENT
-
-
-def test_an_async_recording_counts_as_the_last_answer(library: Any, tape: MemoryTape) -> None:
-    async def ask(url: str) -> str | None:
-        last_answer.set("tape")
-        async with library.AsyncClient() as client:
-            await client.post(url)
-        return last_answer.get()
-
-    with serving(answer()) as server, recording(tape):
-        assert asyncio.run(ask(server.url)) == "live"
 
 
 # --- what is no exchange ----------------------------------------------------------------------

@@ -38,10 +38,10 @@ from tapes.lanes import (
     asked,
     current,
     end,
-    ended,
     explicit_lane,
     for_this_call,
     outcome,
+    raise_any,
     without_sample,
 )
 from tapes.permit import Permit
@@ -128,7 +128,7 @@ async def _answered(lane: Lane, request: ClientRequest, handler: Handler) -> Cli
     try:
         live = await _raw(request, handler)
     except BaseException as error:
-        ended(await _in_thread(partial(verdict.failed, we_left=_we_left(error))))
+        raise_any(await _in_thread(partial(verdict.failed, we_left=_we_left(error))))
         raise
     return await _record(request, _Live(live, verdict))
 
@@ -285,12 +285,12 @@ class _Live:
                     return piece
             return b""
         except Exception:
-            ended(await _in_thread(partial(self._permit.abandon, State.UPSTREAM_ERROR)))
+            raise_any(await _in_thread(partial(self._permit.abandon, State.UPSTREAM_ERROR)))
             raise
 
     async def _finish(self, data: bytes) -> None:
         try:
-            ended(await _in_thread(self._permit.finish))
+            raise_any(await _in_thread(self._permit.finish))
         except asyncio.CancelledError:
             self._fetched.append(data)  # for a caller who reads on
             raise
@@ -328,7 +328,7 @@ def _head(head: Response) -> bytes:
     return "\r\n".join((*lines, "", "")).encode("latin-1", "replace")
 
 
-async def _in_thread(keep: Callable[[], Exchange | None]) -> Exchange | CassetteError | None:
+async def _in_thread(keep: Callable[[], object]) -> CassetteError | None:
     """Let a permit end in a worker thread, which goes on if we are cancelled meanwhile."""
     loop = asyncio.get_running_loop()
     return await asyncio.shield(loop.run_in_executor(None, outcome, keep))

@@ -20,7 +20,7 @@ import anyio.to_thread
 
 from tapes import guard
 from tapes.cassette import Busy, Cassette, Play
-from tapes.exchange import Exchange, Headers, Request, State
+from tapes.exchange import Headers, Request, State
 from tapes.guarding.replacing import Function, Replacements
 from tapes.lanes import (
     Answer,
@@ -29,10 +29,10 @@ from tapes.lanes import (
     asked,
     current,
     end,
-    ended,
     explicit_lane,
     for_this_call,
     outcome,
+    raise_any,
     settle,
     without_sample,
 )
@@ -374,8 +374,8 @@ class _AsyncRecorded:
         outcome(partial(self._permit.abandon, State.ABORTED_BY_CLIENT))
 
 
-async def _end(keep: Callable[[], Exchange | None]) -> None:
+async def _end(keep: Callable[[], object]) -> None:
     """Let a permit end in a worker thread, whatever is being cancelled meanwhile."""
     with anyio.CancelScope(shield=True):
-        kept = await anyio.to_thread.run_sync(outcome, keep)
-    ended(kept)
+        error = await anyio.to_thread.run_sync(outcome, keep)
+    raise_any(error)
