@@ -8,7 +8,7 @@ import pytest
 
 from tapes import Cassette, lanes
 from tapes.errors import BadSetting, CassetteMiss, TapeFailed, UnwritableTape
-from tapes.exchange import Piece, Response
+from tapes.exchange import Piece, Request, Response
 from tapes.lanes import Answer, Lane
 from tapes.tape.base import MemoryTape
 
@@ -121,10 +121,8 @@ def test_a_refusal_of_a_worker_thread_comes_back_as_a_value() -> None:
 def test_a_setting_that_cannot_be_read_ends_the_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tapes.exchange import Request
-
-    monkeypatch.setenv("CASSETTE_LIVE_BUDGET", "many")
     lane = Lane(Cassette(tmp_path / "tape.jsonl", "record"))
+    monkeypatch.setenv("CASSETTE_LIVE_BUDGET", "many")
     with pytest.raises(TapeFailed, match="CASSETTE_LIVE_BUDGET"):
         lanes.settle(lane, Request("GET", "http://provider.test/"), None)
 

@@ -261,7 +261,7 @@ def litellm_chat(url: str, prompt: str) -> Any:
 
 def litellm_stream(url: str, prompt: str) -> Any:
     stream = litellm.completion(**through_litellm(url, prompt), stream=True)
-    return [chunk.model_dump() for chunk in stream]
+    return [chunk.model_dump(exclude={"created"}) for chunk in stream]
 
 
 async def litellm_async(url: str, prompt: str) -> Any:
@@ -270,7 +270,7 @@ async def litellm_async(url: str, prompt: str) -> Any:
 
 async def litellm_async_stream(url: str, prompt: str) -> Any:
     stream = await litellm.acompletion(**through_litellm(url, prompt), stream=True)
-    return [chunk.model_dump() async for chunk in stream]
+    return [chunk.model_dump(exclude={"created"}) async for chunk in stream]
 
 
 async def litellm_anthropic_async(url: str, prompt: str) -> Any:
