@@ -96,14 +96,21 @@ def test_a_sample_is_taken_from_the_headers() -> None:
     assert lanes.without_sample(headers[:1]) == (headers[:1], None)
 
 
-@pytest.mark.parametrize("failure", [UnwritableTape("no room", "make some"), OSError("no room")])
-def test_a_failure_of_our_own_becomes_a_refusal(failure: Exception) -> None:
+@pytest.mark.parametrize(
+    ("failure", "shown"),
+    [
+        (UnwritableTape("no room", "make some"), "no room"),
+        (OSError("no room"), "OSError: no room"),
+        (ValueError("a bug"), "ValueError: a bug"),
+    ],
+)
+def test_a_failure_of_our_own_becomes_a_refusal(failure: Exception, shown: str) -> None:
     def fail() -> None:
         raise failure
 
     error = lanes.outcome(fail)
     assert isinstance(error, TapeFailed)
-    assert (error.message, error.__cause__) == ("no room", failure)
+    assert (error.message, error.__cause__) == (shown, failure)
     with pytest.raises(TapeFailed):
         lanes.end(fail)
 
@@ -135,3 +142,17 @@ def test_own_work_is_known_in_its_thread_alone() -> None:
         thread.join(10)
         seen.append(lanes.is_own_work())
     assert [*seen, lanes.is_own_work()] == [False, True, False]
+
+
+def test_what_a_destructor_leaves_is_done_once_no_lock_can_be_held() -> None:
+    done: list[str] = []
+
+    def work() -> None:
+        lanes.end(lambda: done.append("from within"))  # as if a collector had come
+        done.append("work")
+
+    lanes.end(work)
+    lanes.forget(lambda: done.append("forgotten"))
+    assert done == ["work"]
+    lanes.end_forgotten()
+    assert done == ["work", "from within", "forgotten"]

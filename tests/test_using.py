@@ -194,6 +194,24 @@ def test_tasks_at_once_have_their_own_tapes(server: Server) -> None:
     assert asyncio.run(main()) == [["1"] * 3, ["2"] * 3, ["3"] * 3]
 
 
+def test_tasks_at_once_may_enter_one_object(server: Server, tmp_path: Path) -> None:
+    use = tapes.use(tmp_path / "tape.jsonl", "record", latch=True)
+
+    async def one(path: str, first: asyncio.Event, then: asyncio.Event) -> str:
+        async with use, httpx.AsyncClient() as client:
+            first.set()
+            await then.wait()
+            return (await client.get(server.url + path)).text
+
+    async def main() -> list[str]:
+        events = asyncio.Event(), asyncio.Event()
+        calls = one("/a", *events), one("/b", *reversed(events))
+        return list(await asyncio.gather(*calls))
+
+    assert sorted(asyncio.run(main())) == ["1", "2"]
+    assert not_covered()
+
+
 @pytest.mark.row("N04")
 def test_a_thread_without_any_context_is_covered(server: Server) -> None:
     got: list[str] = []

@@ -95,7 +95,7 @@ _compiled = CompiledWatch(_refuse, _allowed_now)
 
 def _tell_children() -> None:
     """Set the environment as the innermost lane wants it, or take everything out of it."""
-    lane = lanes.opened()[-1] if lanes.opened() else None
+    lane = next(reversed(lanes.opened()), None)
     path = os.environ.get("PYTHONPATH", "")
     if path == child.FOLDER or path.startswith(child.FOLDER + os.pathsep):
         path = path[len(child.FOLDER) + 1 :]

@@ -6,12 +6,15 @@ Rule 1: the innermost open lane of the asking context comes first, so that tests
 Rule 2: a refusal is raised so that no client can swallow it; so is whatever fails in a cassette's
         own work, because a client would take it for a fault of the network and try again.
 Rule 3: in a worker thread nothing is raised: the error comes back as a value.
+Rule 4: a destructor does no work of a cassette: it may run where locks are held.
 
 Knows nothing of HTTP clients.
 """
 
+import atexit
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -108,6 +111,7 @@ def enter(lane: Lane) -> None:
 
 def leave(lane: Lane) -> None:
     """Close a lane, from whichever context. Contexts that still name it pass it by."""
+    end_forgotten()
     lane.is_open = False
     with _lock:
         if lane in _of_process:
@@ -158,10 +162,11 @@ def settle(lane: Lane, request: Request, sample: int | None) -> Play | Permit:
 
 def asked(ask: Callable[[], Verdict]) -> Play | Permit | Busy:
     """The verdict that is no refusal, without waiting: for shells that wait in their own way."""
+    end_forgotten()
     try:
         with own_work():
             verdict = ask()
-    except (TapesError, OSError) as error:
+    except Exception as error:  # noqa: BLE001  # a client would try again, and hide it
         raise_refusal(as_refusal(error))
     if isinstance(verdict, Refusal):
         raise_refusal(verdict.error)
@@ -170,10 +175,13 @@ def asked(ask: Callable[[], Verdict]) -> Play | Permit | Busy:
 
 def outcome(keep: Callable[[], object]) -> CassetteError | None:
     """Let a permit end, with `finish` or its like; the refusal where that fails."""
+    if is_own_work():  # a collector closed something in the middle of it, and locks may be held
+        forget(keep)
+        return None
     try:
         with own_work():
             keep()
-    except (CassetteError, TapesError, OSError) as error:
+    except (Exception, CassetteError) as error:  # noqa: BLE001  # as above
         return as_refusal(error)
     return None
 
@@ -197,9 +205,27 @@ def as_refusal(error: Exception | CassetteError) -> CassetteError:
         case TapesError():
             refusal: CassetteError = TapeFailed(error.message, error.remedy)
         case _:
-            refusal = TapeFailed(str(error))
+            refusal = TapeFailed(f"{type(error).__name__}: {error}")
     refusal.__cause__ = error
     return refusal
+
+
+_forgotten: deque[Callable[[], object]] = deque()
+
+
+def forget(keep: Callable[[], object]) -> None:
+    """Let a permit end soon: what a collector found has no caller, and must not wait for locks."""
+    _forgotten.append(keep)
+
+
+@atexit.register
+def end_forgotten() -> None:
+    """Let the permits end whose responses were dropped without having been closed."""
+    try:
+        while True:
+            outcome(_forgotten.popleft())
+    except IndexError:
+        pass
 
 
 def without_sample(headers: Headers) -> tuple[Headers, int | None]:

@@ -15,6 +15,7 @@ The file is not named `use`, so that the package can hold the function under tha
 
 import functools
 import inspect
+import os
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -22,8 +23,10 @@ from typing import Any, TypeVar
 from tapes import guard, lanes
 from tapes.cassette import Cassette
 from tapes.errors import BadSetting, UnusedRecordings
+from tapes.guarding.rules import Allowed
 from tapes.lanes import Lane, allowed_of, pace_of
 from tapes.report import unused as unused_of
+from tapes.tape.base import Tape
 from tapes.transports import installing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -47,7 +50,7 @@ class use:  # noqa: N801  # a verb that is called: it reads as the function it s
 
     def __init__(
         self,
-        tape: Any,
+        tape: str | os.PathLike[str] | Tape | Cassette,
         mode: str | None = None,
         *,
         pace: str | float = "at once",
@@ -74,19 +77,24 @@ class use:  # noqa: N801  # a verb that is called: it reads as the function it s
 
     def __enter__(self) -> Cassette:
         tape = self._tape
-        cassette = (
-            tape if isinstance(tape, Cassette) else Cassette(tape, self._mode, **self._options)
-        )
-        allowed = allowed_of((*self._allow, *cassette.declared.allow))
-        lane = Lane(cassette, self._pace, allowed, self._guarded)
+        own = tape if isinstance(tape, Cassette) else Cassette(tape, self._mode, **self._options)
+        lane = Lane(own, self._pace, self._allowed_with(own), self._guarded)
         installing.hold()
         lanes.enter(lane)
         guard.follow()
         self._entered.append(lane)
-        return cassette
+        return own
+
+    def _allowed_with(self, cassette: Cassette) -> Allowed:
+        try:
+            return allowed_of((*self._allow, *cassette.declared.allow))
+        except BadSetting:
+            if cassette is not self._tape:
+                cassette.close()
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        lane = self._entered.pop()
+        lane = self._lane_to_leave()
         lanes.leave(lane)
         guard.follow()
         installing.let_go()
@@ -96,6 +104,14 @@ class use:  # noqa: N801  # a verb that is called: it reads as the function it s
         finally:
             if lane.cassette is not self._tape:
                 lane.cassette.close()
+
+    def _lane_to_leave(self) -> Lane:
+        """The one that this context is in: another task may have entered the same object since."""
+        lane = lanes.current()
+        if lane is None or lane not in self._entered:
+            lane = self._entered[-1]
+        self._entered.remove(lane)
+        return lane
 
     async def __aenter__(self) -> Cassette:
         return self.__enter__()

@@ -113,6 +113,14 @@ def test_a_transport_that_extends_the_librarys_own_is_covered(
         client.get("http://provider.test")
 
 
+def test_replay_does_not_speak_to_a_proxy(library: Any, tape: MemoryTape) -> None:
+    with serving(answer()) as proxy, tapes.use(tape), library.Client(proxy=proxy.url) as client:
+        for url in ("http://provider.test/", "https://provider.test/"):
+            with pytest.raises(CassetteMiss):
+                client.get(url)
+        assert proxy.connections == 0
+
+
 # --- request bodies ---------------------------------------------------------------------------
 
 
@@ -249,7 +257,7 @@ def test_a_response_that_was_forgotten_is_evidence(library: Any, tape: MemoryTap
         response = client.send(client.build_request("POST", server.url), stream=True)
         del response
         gc.collect()
-        assert the_only(tape).state is State.ABORTED_BY_CLIENT
+    assert the_only(tape).state is State.ABORTED_BY_CLIENT
 
 
 # --- what is no exchange ----------------------------------------------------------------------

@@ -143,7 +143,7 @@ def test_a_response_that_was_forgotten_is_evidence(
         response = pool.request("POST", server.url, preload_content=False)
         del response
         gc.collect()
-        assert the_only(tape).state is State.ABORTED_BY_CLIENT
+    assert the_only(tape).state is State.ABORTED_BY_CLIENT
 
 
 # --- request bodies ---------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from aiohttp.streams import StreamReader
 from tapes import guard
 from tapes.cassette import Busy, Cassette, Play
 from tapes.errors import CassetteError
-from tapes.exchange import Exchange, Headers, Request, Response, State, header
+from tapes.exchange import Headers, Request, Response, State, header
 from tapes.guarding.replacing import Function, Replacements
 from tapes.lanes import (
     SAMPLE_HEADER,
@@ -40,6 +40,7 @@ from tapes.lanes import (
     end,
     explicit_lane,
     for_this_call,
+    forget,
     outcome,
     raise_any,
     without_sample,
@@ -259,7 +260,7 @@ class _Live:
         except Exception:  # noqa: BLE001  # whatever the library makes of it
             return
         except BaseException:
-            outcome(self._left)
+            self.drop()
             raise
 
     async def more(self) -> bytes:
@@ -297,19 +298,20 @@ class _Live:
 
     def leave(self) -> None:
         """The caller wants no more. Plain, because closing a response is: no thread helps here."""
-        end(self._left)
+        end(self._leaving())
 
     def drop(self) -> None:
         """The caller forgot about it: there is nobody to raise to."""
-        outcome(self._left)
+        forget(self._leaving())
 
-    def _left(self) -> Exchange | None:
+    def _leaving(self) -> Callable[[], object]:
+        """Let go of the upstream; how the permit has to end."""
         content = self.live.content
         if not self._was_asked and content.is_eof() and content.exception() is None:
             self._permit.feed(content.read_nowait())
-            return self._permit.finish()
+            return self._permit.finish
         self.live.close()
-        return self._permit.abandon(State.ABORTED_BY_CLIENT)
+        return partial(self._permit.abandon, State.ABORTED_BY_CLIENT)
 
 
 Source = _Played | _Live

@@ -31,6 +31,7 @@ from tapes.lanes import (
     end,
     explicit_lane,
     for_this_call,
+    forget,
     outcome,
     raise_any,
     settle,
@@ -330,7 +331,7 @@ class _Recorded:
             end(partial(self._permit.abandon, State.ABORTED_BY_CLIENT))
 
     def __del__(self) -> None:
-        outcome(partial(self._permit.abandon, State.ABORTED_BY_CLIENT))
+        forget(partial(self._permit.abandon, State.ABORTED_BY_CLIENT))
 
 
 class _AsyncRecorded:
@@ -371,7 +372,7 @@ class _AsyncRecorded:
             await _end(partial(self._permit.abandon, State.ABORTED_BY_CLIENT))
 
     def __del__(self) -> None:
-        outcome(partial(self._permit.abandon, State.ABORTED_BY_CLIENT))
+        forget(partial(self._permit.abandon, State.ABORTED_BY_CLIENT))
 
 
 async def _end(keep: Callable[[], object]) -> None:

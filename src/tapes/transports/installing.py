@@ -25,7 +25,7 @@ COVERED = {
     "aiohttp": ("tapes.transports.aiohttp", (3, 12, 4)),
 }
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a holder may be collected, and let go, while another one holds
 _holders = 0
 _replacements = Replacements()
 

@@ -43,6 +43,9 @@ from tapes.permit import Permit
 _PORTS = {"http": 80, "https": 443}
 _AT_MOST = 64 * 1024
 _FOLD = re.compile(r"\r?\n[ \t]+")
+# What `_make_request` takes behind the headers, in order.
+_OPTIONS = ("retries", "timeout", "chunked", "response_conn", "preload_content", "decode_content",
+            "enforce_content_length")  # fmt: skip
 # Set on a connection whose tunnel through a proxy waits for a permit.
 _TUNNEL = "_tapes_tunnel_waits"
 
@@ -79,8 +82,7 @@ def _entry(connect: Function, original: Function) -> Function:
         send = partial(_send, connect, original, pool, conn, method, url)
         if lane is None or _passes(lane, pool, url, headers or {}):
             return send(body, headers, *positional, **options)
-        names = ("retries", "timeout", "chunked", "response_conn")
-        options.update(zip(names, positional, strict=False))
+        options.update(zip(_OPTIONS, positional, strict=False))
         return _answered(lane, pool, method, url, body, headers, options, send)
 
     return _make_request
@@ -208,8 +210,7 @@ def _response(wire: "_Wire", pool: Any, method: str, url: str, options: dict[str
     """A response of the library's own making, as a connection makes it that read `wire`."""
     conn: Any = HTTPConnection(pool.host)  # some of its attributes are the library's own
     conn.sock = _Socket(wire)
-    names = ("preload_content", "decode_content", "enforce_content_length")
-    how = {name: options[name] for name in names if name in options}
+    how = {name: options[name] for name in _OPTIONS[4:] if name in options}
     conn.request(method, url, headers={"host": ""}, **how)
     response = conn.getresponse()
     # As `_make_request` does, for whoever gives the connection back.
