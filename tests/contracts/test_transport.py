@@ -151,6 +151,7 @@ def test_whatever_can_change_the_answer_is_told_apart(client: Client, tape: Path
     assert [answered.body for answered in reversed(got)] == [b"answer to " + b for b in bodies]
 
 
+@pytest.mark.row("F07")
 def test_objects_handed_out_are_independent(client: Client, tape: Path) -> None:
     with serving(answer(b"{}", headers=[("X-One", "1")])) as server, recording(tape):
         client.ask(Call(server.url)).headers.clear()

@@ -74,7 +74,6 @@ def test_a_changed_prompt_is_a_miss_that_the_sdk_neither_retries_nor_hides(
     assert provider.requests == asked
 
 
-@pytest.mark.row("N15")
 def test_a_changed_word_is_named_by_its_place(provider: Provider, tape: Path) -> None:
     messages: list[Any] = [{"role": "system", "content": "Be brief."}, *said(PROMPT)]
     with openai_client(provider.url) as client:
