@@ -23,6 +23,7 @@ from tapes.cassette import Busy, Cassette, Play
 from tapes.exchange import Headers, Request, State
 from tapes.guarding.replacing import Function, Replacements
 from tapes.lanes import (
+    SAMPLE_HEADER,
     Answer,
     Lane,
     answer,
@@ -121,7 +122,7 @@ class Family:
         if sample is None:
             return request
         headers = request.headers.copy()
-        del headers["x-tapes-sample"]
+        del headers[SAMPLE_HEADER]
         return self.library.Request(
             request.method,
             request.url,

@@ -14,6 +14,7 @@ import io
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,7 @@ from tapes.cassette import Play
 from tapes.exchange import Headers, Request, Response, State, header
 from tapes.guarding.replacing import Function, Replacements
 from tapes.lanes import (
+    SAMPLE_HEADER,
     Answer,
     Lane,
     answer,
@@ -67,6 +69,19 @@ def _deferred(original: Function) -> Function:
     return _prepare_proxy
 
 
+@dataclass(slots=True)
+class _Call:
+    """What a pool was asked to send."""
+
+    pool: Any
+    conn: Any
+    method: str
+    url: str
+    body: Any
+    headers: Any
+    options: dict[str, Any]
+
+
 def _entry(connect: Function, original: Function) -> Function:
     def _make_request(
         pool: Any,
@@ -78,29 +93,18 @@ def _entry(connect: Function, original: Function) -> Function:
         *positional: Any,
         **options: Any,
     ) -> Any:
-        lane = current()
-        send = partial(_send, connect, original, pool, conn, method, url)
-        if lane is None or _passes(lane, pool, url, headers or {}):
-            return send(body, headers, *positional, **options)
         options.update(zip(_OPTIONS, positional, strict=False))
-        return _answered(lane, pool, method, url, body, headers, options, send)
+        call = _Call(pool, conn, method, url, body, headers, options)
+        lane = current()
+        send = partial(_send, connect, original)
+        return send(call) if lane is None or _passes(lane, call) else _answered(lane, call, send)
 
     return _make_request
 
 
-def _send(
-    connect: Function,
-    original: Function,
-    pool: Any,
-    conn: Any,
-    method: str,
-    url: str,
-    body: Any,
-    headers: Any,
-    *positional: Any,
-    **options: Any,
-) -> Any:
+def _send(connect: Function, original: Function, call: _Call) -> Any:
     """Send for real, through the proxy that was not spoken to so far, and ask nobody again."""
+    pool, conn = call.pool, call.conn
     with for_this_call(None):
         if conn.__dict__.pop(_TUNNEL, False) and conn.is_closed:
             try:
@@ -108,32 +112,23 @@ def _send(
             except OSError as error:
                 pool._raise_timeout(err=error, url=pool.proxy.url, timeout_value=conn.timeout)
                 raise
-        return original(pool, conn, method, url, body, headers, *positional, **options)
+        return original(pool, conn, call.method, call.url, call.body, call.headers, **call.options)
 
 
-def _answered(
-    lane: Lane,
-    pool: Any,
-    method: str,
-    url: str,
-    body: Any,
-    headers: Any,
-    options: dict[str, Any],
-    send: Callable[..., Any],
-) -> Any:
+def _answered(lane: Lane, call: _Call, send: Callable[[_Call], Any]) -> Any:
     """The response to a request: from the tape, or from `send` while it is recorded."""
-    body, whole = _read(body, method)
-    sent, sample = without_sample(_headers(headers or {}))
-    verdict = settle(lane, Request(method, _url(pool, url), sent, whole), sample)
+    body, whole = _read(call.body, call.method)
+    sent, sample = without_sample(_headers(call.headers or {}))
+    verdict = settle(lane, Request(call.method, _url(call), sent, whole), sample)
     if isinstance(verdict, Play):
-        wire = _Wire(_played(answer(lane, verdict), method))
-        return _response(wire, pool, method, url, options)
+        return _response(call, _Wire(_played(answer(lane, verdict), call.method)))
+    headers = call.headers
     if sample is not None:
         headers = urllib3.HTTPHeaderDict(headers)
-        headers.discard("x-tapes-sample")
+        headers.discard(SAMPLE_HEADER)
     ours = {"preload_content": False, "decode_content": False, "response_conn": None}
     try:
-        live = send(body, headers, **(options | ours))
+        live = send(replace(call, body=body, headers=headers, options=call.options | ours))
         original: http.client.HTTPResponse = live._original_response
     except BaseException as error:
         end(partial(verdict.failed, we_left=_we_left(error)))
@@ -142,8 +137,7 @@ def _answered(
     verdict.answered(head.status, head.headers, head.reason)
     if original.isclosed() or original.length == 0:
         end(verdict.finish)
-    wire = _Wire(_recorded(head, original, verdict), live, verdict)
-    return _response(wire, pool, method, url, options)
+    return _response(call, _Wire(_recorded(head, original, verdict), live, verdict))
 
 
 def _we_left(error: BaseException) -> bool:
@@ -154,27 +148,28 @@ def _we_left(error: BaseException) -> bool:
 # --- values of the library ⇄ ours -------------------------------------------------------------
 
 
-def _destination(pool: Any, url: str) -> tuple[str, str, int | None]:
+def _destination(call: _Call) -> tuple[str, str, int | None]:
     """Scheme, host and port, also of a request that a proxy forwards."""
-    if url.startswith("/"):
+    pool = call.pool
+    if call.url.startswith("/"):
         return pool.scheme, pool.host, pool.port or _PORTS.get(pool.scheme)
-    parts = parse_url(url)
+    parts = parse_url(call.url)
     scheme = parts.scheme or pool.scheme
     return scheme, parts.host or pool.host, parts.port or _PORTS.get(scheme)
 
 
-def _passes(lane: Lane, pool: Any, url: str, headers: Mapping[Any, Any]) -> bool:
-    _, host, port = _destination(pool, url)
-    upgrades = "websocket" in (header(_headers(headers), "upgrade") or "").lower()
+def _passes(lane: Lane, call: _Call) -> bool:
+    _, host, port = _destination(call)
+    upgrades = "websocket" in (header(_headers(call.headers or {}), "upgrade") or "").lower()
     return guard.passes_by(lane, host, port, upgrades=upgrades)
 
 
-def _url(pool: Any, url: str) -> str:
-    if not url.startswith("/"):
-        return url
-    scheme, host, port = _destination(pool, url)
+def _url(call: _Call) -> str:
+    if not call.url.startswith("/"):
+        return call.url
+    scheme, host, port = _destination(call)
     host = f"[{host.strip('[]')}]" if ":" in host else host
-    return f"{scheme}://{host}{'' if port == _PORTS.get(scheme) else f':{port}'}{url}"
+    return f"{scheme}://{host}{'' if port == _PORTS.get(scheme) else f':{port}'}{call.url}"
 
 
 def _headers(headers: Mapping[Any, Any]) -> Headers:
@@ -206,17 +201,18 @@ def _as_bytes(part: Any) -> bytes:
     return part.encode() if isinstance(part, str) else bytes(part)
 
 
-def _response(wire: "_Wire", pool: Any, method: str, url: str, options: dict[str, Any]) -> Any:
+def _response(call: _Call, wire: "_Wire") -> Any:
     """A response of the library's own making, as a connection makes it that read `wire`."""
-    conn: Any = HTTPConnection(pool.host)  # some of its attributes are the library's own
+    options = call.options
+    conn: Any = HTTPConnection(call.pool.host)  # some of its attributes are the library's own
     conn.sock = _Socket(wire)
     how = {name: options[name] for name in _OPTIONS[4:] if name in options}
-    conn.request(method, url, headers={"host": ""}, **how)
+    conn.request(call.method, call.url, headers={"host": ""}, **how)
     response = conn.getresponse()
     # As `_make_request` does, for whoever gives the connection back.
     response.retries = options.get("retries")
     response._connection = options.get("response_conn")
-    response._pool = pool
+    response._pool = call.pool
     return response
 
 
