@@ -114,7 +114,7 @@ def imports_of(source: str) -> list[Import]:
     return [
         Import(source, target, is_ours, is_late, line)
         for node, is_late in _import_nodes(MODULES[source], False)
-        for target, is_ours in _targets(node)
+        for target, is_ours in _targets(node, source)
         for line in [node.lineno]
     ]
 
@@ -129,14 +129,16 @@ def _import_nodes(
         yield from _import_nodes(child, inside)
 
 
-def _targets(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, bool]]:
+def _targets(node: ast.Import | ast.ImportFrom, source: str) -> Iterator[tuple[str, bool]]:
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
+    elif node.level:
+        folder = source.split(".")[: -node.level]
+        names = [".".join(["tapes", *folder, *filter(None, [node.module])])]
     elif node.module == "tapes":
         # Modules of the package, or names of its root.
         names = [f"tapes.{n.name}" if n.name in MODULES else "tapes" for n in node.names]
     else:
-        assert node.level == 0, "imports are absolute"
         names = [node.module or ""]
     for name in names:
         head, _, rest = name.partition(".")

@@ -133,6 +133,13 @@ def test_a_token_from_an_answer_is_known_in_the_next_request() -> None:
     assert second.url == "https://h/files/REDACTED.access_token"
 
 
+@pytest.mark.parametrize("text", ["\\u00", "\\\\u00", "\\u00zz \\u0041", "\\", "\\u0000"])
+def test_what_only_begins_like_an_escape_is_text(text: str) -> None:
+    assert Redactor().text(text) == text
+    assert Redactor().value({"a": text, text: 1}) == {"a": text, text: 1}
+    assert Redactor().body(json.dumps(text).encode()) == json.dumps(text).encode()
+
+
 def test_a_password_in_a_url_is_known_and_the_rest_of_the_url_stays() -> None:
     redactor = Redactor()
     clean = redactor.request(

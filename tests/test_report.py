@@ -115,8 +115,8 @@ def test_a_run_leaves_its_report_beside_the_tape(tmp_path: Path) -> None:
 
 
 def test_evidence_is_not_unused() -> None:
-    evidence = Exchange("e", "http/1", None, Response(200), state=State.UPSTREAM_ERROR)
-    assert unused(MemoryTape((plain("a"), evidence)), {"a"}) == []
+    evidence = Exchange("e" * 64, "http/1", None, Response(200), state=State.UPSTREAM_ERROR)
+    assert unused(MemoryTape((plain("a" * 64), evidence)), {"a" * 64}) == []
 
 
 def test_the_latest_runs_are_kept_and_come_first(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@
         UnreadableTape, DamagedTape, NewerTape, UnwritableTape, ClosedTape, UnknownKind
         NotCanonical, UnknownCanonicalizer, NotAnAnswer, MissingLive, AsyncLive
         SecretFound, UndecodableBody, UnsupportedCoding, OversizeBody
-        BadSetting, BadRule, MergeConflict, MissingExtra
+        BadSetting, BadRule, MergeConflict, MissingExtra, UnusedRecordings
 
 Each class says its slug (the name in the docs), the exit status of the command line and the
 HTTP status of the proxy. Knows nothing of tapes, clients or terminals.  Pure.
@@ -260,3 +260,9 @@ class MissingExtra(TapesError):
     """A part of the project that is an extra is not installed."""
 
     slug = "missing-extra"
+
+
+class UnusedRecordings(TapesError):
+    """The run did not ask for everything that is on the tape, and was told to fail then."""
+
+    slug = "unused-recordings"

@@ -290,7 +290,9 @@ class Redactor:
             return True
         if '" :' in text:
             return True  # no usual writer has a space there
-        return "\\u00" in text and self._is_suspect(unescaped(text))
+        # JSON may spell any character as an escape, which no look sees.
+        plain = unescaped(text) if "\\u00" in text else text
+        return plain != text and self._is_suspect(plain)
 
     def _by_pattern(self, text: str) -> Iterator[Finding]:
         suspects = suspects_in(text)

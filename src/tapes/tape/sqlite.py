@@ -267,8 +267,8 @@ class SqliteTape:
 
     def _inserted(self, batch: Sequence[_Item]) -> bool:
         writer = self._writer()
-        writer.execute("BEGIN IMMEDIATE")
         try:
+            writer.execute("BEGIN IMMEDIATE")
             for _, bodies in batch:
                 if bodies:
                     writer.executemany(_INSERT_BODY, bodies.items())
