@@ -16,7 +16,7 @@
         UnreadableTape, DamagedTape, NewerTape, UnwritableTape, ClosedTape, UnknownKind
         NotCanonical, UnknownCanonicalizer, NotAnAnswer, MissingLive, AsyncLive
         SecretFound, UndecodableBody, UnsupportedCoding, OversizeBody
-        BadSetting, BadRule, MergeConflict, MissingExtra
+        BadSetting, BadRule, MergeConflict, MissingExtra, UnknownKey
 
 Each class says its slug (the name in the docs), the exit status of the command line and the
 HTTP status of the proxy. Knows nothing of tapes, clients or terminals.  Pure.
@@ -253,3 +253,9 @@ class MissingExtra(TapesError):
     """A part of the project that is an extra is not installed."""
 
     slug = "missing-extra"
+
+
+class UnknownKey(TapesError):
+    """No recording, or more than one, has a key that begins like this."""
+
+    slug = "unknown-key"
