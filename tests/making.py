@@ -60,7 +60,7 @@ def chat(text: str, *deltas: str, sample: int = 0, state: State = State.COMPLETE
 def large(text: str, filler: str = "long ") -> Exchange:
     """An answer whose body is kept once, beside the row."""
     found = chat(text)
-    data = compact({"text": filler * (BLOB_SIZE // len(filler) + 1)}).encode()
+    data = compact({"text": filler * (2 * BLOB_SIZE // len(filler))}).encode()
     return Exchange(
         found.key,
         HTTP_1,

@@ -242,7 +242,9 @@ def progress(label: str) -> Iterator[Callable[[float], None]]:
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(
+        *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+    ) as bar:
         task, shown = bar.add_task(label, total=1.0), 0.0
 
         def told(done: float) -> None:

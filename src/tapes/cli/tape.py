@@ -24,7 +24,7 @@ from tapes.errors import BadSetting, DamagedTape, TapesError, UnknownKey
 from tapes.exchange import Exchange, Request, Response, row_of
 from tapes.explanation import explain as explain_request
 from tapes.explanation import request_of_text
-from tapes.jsontext import compact
+from tapes.jsontext import Json, compact
 from tapes.prices import price_of
 from tapes.project import declared_for
 from tapes.report import runs_of
@@ -37,7 +37,7 @@ from tapes.tape.base import Tape
 from tapes.tape.copying import convert as convert_tape
 from tapes.tape.copying import merge as merge_tapes
 from tapes.tape.finding import find_tapes, glance_at
-from tapes.tape.kinds import open_tape
+from tapes.tape.kinds import kind_of, open_tape
 from tapes.tape.mending import mend
 from tapes.tape.mending import verify as verify_tape
 from tapes.tape.pruning import Choice, plan_pruning
@@ -98,19 +98,20 @@ def _is_tape(path: str) -> bool:
 
 
 def _list_exchanges(path: str, as_json: bool) -> None:
-    with open_rows(path) as rows, progress(f"reading {path}") as told:
-
-        def summaries() -> Iterator[dict[str, object]]:
-            for raw, exchange in exchanges(rows):
-                told(raw.done)
-                yield summary_of(exchange).as_dict()
-
-        if as_json:
-            write_json_list({"tape": path, "kind": rows.kind}, "exchanges", summaries())
+    with open_rows(path) as rows:
+        if not as_json:  # the rows themselves show how far it is
+            table = views.ExchangeTable()
+            for _, exchange in exchanges(rows):
+                table.row(summary_of(exchange))
             return
-        table = views.exchange_table()
-        for _, exchange in exchanges(rows):
-            views.exchange_row(table, summary_of(exchange))
+        with progress(f"reading {path}") as told:
+
+            def summaries() -> Iterator[dict[str, object]]:
+                for raw, exchange in exchanges(rows):
+                    told(raw.done)
+                    yield summary_of(exchange).as_dict()
+
+            write_json_list({"tape": path, "kind": rows.kind}, "exchanges", summaries())
 
 
 def _list_tapes(paths: tuple[str, ...], as_json: bool) -> int:
@@ -135,15 +136,10 @@ def _list_tapes(paths: tuple[str, ...], as_json: bool) -> int:
 @tape.command()
 @tape_argument
 @click.argument("key")
-@click.option(
-    "--raw",
-    type=click.Choice(["response", "request"]),
-    is_flag=False,
-    flag_value="response",
-    help="Only the bytes of the body (of the response, unless you say request).",
-)
+@click.option("--raw", is_flag=True, help="Only the bytes of the response's body.")
+@click.option("--raw-request", is_flag=True, help="Only the bytes of the request's body.")
 @json_option
-def show(path: str, key: str, raw: str | None, as_json: bool) -> None:
+def show(path: str, key: str, raw: bool, raw_request: bool, as_json: bool) -> None:
     """Show one exchange: the request, the answer, and when each piece came.
 
     \b
@@ -153,8 +149,8 @@ def show(path: str, key: str, raw: str | None, as_json: bool) -> None:
       tapes tape show --json tests/tapes/weather.jsonl 3f9a
     """
     exchange = _exchange(path, key)
-    if raw is not None:
-        write_bytes(_body(exchange, raw))
+    if raw or raw_request:
+        write_bytes(_body(exchange.response if raw else exchange.request))
     elif as_json:
         write_json(row_of(exchange))
     else:
@@ -173,13 +169,8 @@ def _exchange(path: str, key: str) -> Exchange:
     return exchange
 
 
-def _body(exchange: Exchange, side: str) -> bytes:
-    part = getattr(exchange, side)
-    if isinstance(part, Request):
-        return part.body
-    if isinstance(part, Response):
-        return part.body
-    return compact(part).encode()
+def _body(part: Request | Response | Json) -> bytes:
+    return part.body if isinstance(part, Request | Response) else compact(part).encode()
 
 
 @tape.command()
@@ -492,16 +483,22 @@ def scan(paths: tuple[str, ...], all_files: bool, as_json: bool) -> int:
 def _scan_targets(paths: tuple[str, ...], all_files: bool) -> Iterator[tuple[str, bool]]:
     """What to look into, and whether as a tape or as a plain file."""
     for path in paths:
-        if os.path.isfile(path):
+        if not os.path.isdir(path):
+            kind_of_existing(path)  # raises where nothing is there
             yield path, not all_files
-        elif all_files and os.path.isdir(path):
-            for where, folders, files in os.walk(path):
-                folders[:] = sorted(name for name in folders if name != ".git")
-                yield from ((os.path.join(where, name), False) for name in sorted(files))
-        elif os.path.isdir(path):
-            yield from ((name, True) for name in find_tapes(path))
-        else:
-            kind_of_existing(path)  # raises what is wrong
+            continue
+        tapes = list(find_tapes(path))
+        yield from ((name, True) for name in tapes)
+        if all_files:
+            # A database is looked at as a file as well: what was deleted may still be in it.
+            known = {name for name in tapes if kind_of(name) == "jsonl"}
+            yield from ((name, False) for name in _files_below(path) if name not in known)
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != ".git")
+        yield from (os.path.normpath(os.path.join(where, name)) for name in sorted(files))
 
 
 @tape.command()

@@ -86,33 +86,46 @@ def glance_json(glance: Glance) -> Json:
     }
 
 
-def exchange_table() -> Table:
-    """The columns for the exchanges of one tape."""
-    return Table(
-        key=_SHORT, recorded=16, status=-6, stream=6, tokens=-12, bytes=-9, model=20, request=0
-    )
+# A terminal with fewer columns gets fewer of ours.
+_WIDE = 120
 
 
-def exchange_row(table: Table, summary: Summary) -> None:
-    """One exchange."""
-    complete = summary.state is State.COMPLETE
-    status = "cut" if not complete else "" if summary.status is None else summary.status
-    tokens = [summary.input_tokens, summary.output_tokens]
-    counted = (
-        "" if tokens == [None, None] else " → ".join("?" if n is None else str(n) for n in tokens)
-    )
-    request = " ".join(filter(None, (summary.what, _quoted(summary.said))))
-    table.row(
-        summary.key[:_SHORT],
-        when(summary.recorded_at),
-        status,
-        "stream" if summary.stream else "",
-        counted,
-        size(summary.bytes),
-        cut(summary.model or "-", 20),
-        request + (f" (sample {summary.sample})" if summary.sample else ""),
-        color=None if complete else "yellow",
-    )
+class ExchangeTable:
+    """The exchanges of one tape, as much of each as there is room for."""
+
+    def __init__(self) -> None:
+        room = width()
+        self._is_wide = room is None or room >= _WIDE
+        self._table = (
+            Table(
+                key=12, recorded=16, status=-6, stream=6, tokens=-12, bytes=-9, model=20, request=0
+            )
+            if self._is_wide
+            else Table(key=8, recorded=10, status=-6, tokens=-11, bytes=-8, request=0)
+        )
+
+    def row(self, summary: Summary) -> None:
+        """One exchange."""
+        complete = summary.state is State.COMPLETE
+        status = "" if summary.status is None else summary.status
+        tokens = (summary.input_tokens, summary.output_tokens)
+        counted = " → ".join("?" if n is None else f"{n}" for n in tokens)
+        sample = f"(sample {summary.sample})" if summary.sample else ""
+        cells: list[object] = [
+            summary.key[:12],
+            when(summary.recorded_at),
+            status if complete else "cut",
+            "stream" if summary.stream else "",
+            "" if tokens == (None, None) else counted,
+            size(summary.bytes),
+            cut(summary.model or "-", 20),
+            " ".join(filter(None, (summary.what, _quoted(summary.said), sample))),
+        ]
+        if not self._is_wide:
+            request = _quoted(summary.said) or summary.what
+            day = when(summary.recorded_at)[:10]
+            cells = [summary.key[:8], day, cells[2], *cells[4:6], request]
+        self._table.row(*cells, color=None if complete else "yellow")
 
 
 def _quoted(text: str) -> str:
