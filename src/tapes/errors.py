@@ -13,10 +13,10 @@
         TapeFailed           the tape could not be read or written in the middle of a run
     Exception
       TapesError             all others: bad input, bad settings, damage found by a tool
-        UnreadableTape, DamagedTape, NewerTape, UnwritableTape, ClosedTape, UnknownKind
+        UnreadableTape, DamagedTape, NewerTape, UnwritableTape, ClosedTape, UnknownKind, UnknownKey
         NotCanonical, UnknownCanonicalizer, NotAnAnswer, MissingLive, AsyncLive
         SecretFound, UndecodableBody, UnsupportedCoding, OversizeBody
-        BadSetting, BadRule, MergeConflict, MissingExtra, UnknownKey
+        BadSetting, BadRule, MergeConflict, MissingExtra
 
 Each class says its slug (the name in the docs), the exit status of the command line and the
 HTTP status of the proxy. Knows nothing of tapes, clients or terminals.  Pure.
@@ -172,6 +172,12 @@ class UnknownKind(TapesError):
     slug = "unknown-kind"
 
 
+class UnknownKey(TapesError):
+    """No recording, or more than one, has a key that begins like this."""
+
+    slug = "unknown-key"
+
+
 class NotCanonical(TapesError):
     """The request has no canonical form: NaN, a non-string key, a lone surrogate, an object."""
 
@@ -253,9 +259,3 @@ class MissingExtra(TapesError):
     """A part of the project that is an extra is not installed."""
 
     slug = "missing-extra"
-
-
-class UnknownKey(TapesError):
-    """No recording, or more than one, has a key that begins like this."""
-
-    slug = "unknown-key"

@@ -75,7 +75,7 @@ def stats_of(path: str | os.PathLike[str], price: Price, progress: Progress = si
     `price` may raise MissingExtra: then no price is known.
     """
     kind = kind_of_existing(path)
-    priced = _never_missing(price)
+    priced = never_missing(price)
     recorded, keys = _recorded(path, priced, progress)
     tape = open_tape(path)
     try:
@@ -88,7 +88,9 @@ def stats_of(path: str | os.PathLike[str], price: Price, progress: Progress = si
     return Stats(os.fspath(path), kind, recorded, runs, saved, unused)
 
 
-def _never_missing(price: Price) -> Price:
+def never_missing(price: Price) -> Price:
+    """The same price, or none where the table is not installed."""
+
     def priced(usage: Usage) -> Decimal | None:
         try:
             return price(usage)

@@ -362,13 +362,15 @@ def exchange_differences(
     _places(found, show_all, "")
 
 
-def _places(places: Sequence[Difference], show_all: bool, indent: str) -> None:
+def _places(
+    places: Sequence[Difference], show_all: bool, indent: str, option: str = "--all"
+) -> None:
     limit = len(places) if show_all else _SHOWN_PLACES if indent else _SHOWN
     for difference in places[:limit]:
         write(f"{indent}{difference.place}")
         write(click.style(f"{indent}  - {_value(difference.asked, show_all)}", fg="red"))
         write(click.style(f"{indent}  + {_value(difference.recorded, show_all)}", fg="green"))
-    _more(len(places) - limit, indent)
+    _more(len(places) - limit, indent, option)
 
 
 def _value(value: Json, whole: bool) -> str:
@@ -379,9 +381,9 @@ def _value(value: Json, whole: bool) -> str:
     return text if whole else cut(text, (width() or 120) - 10)
 
 
-def _more(number: int, indent: str = "  ") -> None:
+def _more(number: int, indent: str = "  ", option: str = "--all") -> None:
     if number > 0:
-        write(_dim(f"{indent}… and {number:,} more: add --all"))
+        write(_dim(f"{indent}… and {number:,} more: add {option}"))
 
 
 def tape_differences_json(
@@ -448,7 +450,7 @@ def _miss(found: Explanation) -> None:
         words = said_in(request_json(found.near.exchange.request))
         write(f"nearest recording: {key}  {what_of(found.near.exchange.request)} {_quoted(words)}")
         write(_dim("- this request, + the recording"))
-        _places(found.near.differences, False, "  ")
+        _places(found.near.differences, False, "  ", "--json")
     for line in found.error.remedy.splitlines():
         if not line.startswith("nearest: "):
             write(line)
