@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from tapes.budget import Spend
 from tapes.errors import MissingExtra
 from tapes.exchange import Exchange, State
 from tapes.providers.usage import Usage
 from tapes.report import Run, Savings, runs_of, savings, usage_of_exchange
+from tapes.spending import spends_on
 from tapes.tape.base import Tape
 from tapes.tape.finding import size_of
 from tapes.tape.kinds import open_tape
@@ -42,13 +44,14 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A tape, its runs and what they saved."""
+    """A tape, its runs and what they saved; `spent` are the live calls that a budget counted."""
 
     path: str
     kind: str
     recorded: Recorded
     runs: tuple[Run, ...]
     saved: Savings
+    spent: tuple[Spend, ...]
     unused: int | None
 
     def total(self, name: str) -> int:
@@ -85,7 +88,8 @@ def stats_of(path: str | os.PathLike[str], price: Price, progress: Progress = si
         tape.close()
     latest = latest_used(runs, 1)
     unused = None if latest is None else len(keys - latest)
-    return Stats(os.fspath(path), kind, recorded, runs, saved, unused)
+    spent = tuple(spend for spend in spends_on(path) if spend.state != "returned")
+    return Stats(os.fspath(path), kind, recorded, runs, saved, spent, unused)
 
 
 def never_missing(price: Price) -> Price:
