@@ -6,16 +6,17 @@ Knows nothing of terminals.
 """
 
 import os
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from tapes.budget import Spend
-from tapes.errors import MissingExtra
+from tapes.errors import MissingExtra, UnreadableTape
 from tapes.exchange import Exchange, State
 from tapes.providers.usage import Usage
-from tapes.report import Run, Savings, runs_of, savings, usage_of_exchange
+from tapes.report import STATE, Run, Savings, runs_of, savings, usage_of_exchange
 from tapes.spending import spends_on
 from tapes.tape.base import Tape
 from tapes.tape.finding import size_of
@@ -82,7 +83,7 @@ def stats_of(path: str | os.PathLike[str], price: Price, progress: Progress = si
     recorded, keys = _recorded(path, priced, progress)
     tape = open_tape(path)
     try:
-        runs = tuple(runs_of(tape))
+        runs = known_runs(tape)
         saved = savings(_hits(tape, runs), priced)
     finally:
         tape.close()
@@ -155,6 +156,18 @@ def _hits(tape: Tape, runs: tuple[Run, ...]) -> Iterator[tuple[Exchange, int]]:
 
 
 # --- runs -------------------------------------------------------------------------------------
+
+
+def known_runs(tape: Tape) -> tuple[Run, ...]:
+    """The runs that are kept of a tape, the latest first. Raises UnreadableTape."""
+    try:
+        return tuple(runs_of(tape))
+    except sqlite3.Error as error:
+        place = None if tape.local is None else tape.local / STATE
+        raise UnreadableTape(
+            f"the runs of {tape.path} cannot be read from {place}: {error}",
+            f"check it with: ls -la {tape.local}",
+        ) from error
 
 
 def latest_used(runs: tuple[Run, ...] | list[Run], count: int) -> set[str] | None:

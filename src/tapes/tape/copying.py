@@ -101,6 +101,7 @@ def _make_empty(path: str) -> None:
         if kind_of(path) == "directory":
             os.makedirs(path, exist_ok=True)
         elif not os.path.exists(path):
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
             sync_folder(os.path.dirname(os.path.abspath(path)))
     except OSError as error:
