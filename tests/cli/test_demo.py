@@ -31,7 +31,7 @@ def demo(*args: str, first: str = "", **environ: str) -> "subprocess.CompletedPr
 
 
 @needs_the_recorder
-@pytest.mark.row("A10", "N06")
+@pytest.mark.row("N06")
 def test_the_demo_replays_streams_misses_and_counts(in_tmp_path: Path) -> None:
     done = demo("--at-once")
     assert (done.returncode, done.stderr) == (0, "")
