@@ -7,7 +7,7 @@ import pytest
 from tapes.cassette import Cassette
 from tapes.errors import CassetteMiss, MissingExtra
 from tapes.providers.usage import Usage
-from tapes.report import Run
+from tapes.report import KEPT_RUNS, Run
 from tapes.stats import grouped, latest_used, stats_of
 from tests.making import KINDS, call, chat, tape_in
 
@@ -86,6 +86,12 @@ def test_workers_that_ran_at_the_same_time_are_one_run() -> None:
     runs = [run_of(1, 10, 20, "a"), run_of(2, 15, 40, "b"), run_of(3, 35, 36, "c"), run_of(4, 1, 9)]
     assert latest_used(runs, 1) == {"a", "b", "c"}
     assert [len(group) for group in grouped(runs)] == [3, 1]
+
+
+def test_a_run_that_used_the_tape_more_often_than_is_kept_says_nothing_of_the_rest() -> None:
+    runs = [run_of(7, n, n + 1, str(n)) for n in range(KEPT_RUNS)]
+    assert latest_used(runs, 1) is None
+    assert latest_used([*runs[1:], run_of(3, -9, -8, "old")], 1) is not None
 
 
 def test_no_runs_say_nothing_of_what_is_unused() -> None:

@@ -16,7 +16,7 @@ from tapes.budget import Spend
 from tapes.errors import MissingExtra, UnreadableTape
 from tapes.exchange import Exchange, State
 from tapes.providers.usage import Usage
-from tapes.report import STATE, Run, Savings, runs_of, savings, usage_of_exchange
+from tapes.report import KEPT_RUNS, STATE, Run, Savings, runs_of, savings, usage_of_exchange
 from tapes.spending import spends_on
 from tapes.tape.base import Tape
 from tapes.tape.finding import size_of
@@ -171,13 +171,15 @@ def known_runs(tape: Tape) -> tuple[Run, ...]:
 
 
 def latest_used(runs: tuple[Run, ...] | list[Run], count: int) -> set[str] | None:
-    """The keys that the latest so many runs used; None where no run is known.
+    """The keys that the latest so many runs used; None where nobody knows all of them.
 
     A test session opens a tape many times, and its workers in several processes: what one process
     did, and what went on at the same time, is one run.
     """
     groups = grouped(runs)[:count]
-    if not groups:
+    # What was used before the oldest report that is kept is forgotten.
+    is_cut = len(runs) >= KEPT_RUNS and sum(map(len, groups)) == len(runs)
+    if not groups or is_cut:
         return None
     return set().union(*(run.used for group in groups for run in group))
 

@@ -12,6 +12,7 @@ import pytest
 from tapes.cassette import Cassette
 from tapes.cli.main import run
 from tapes.exchange import Response
+from tapes.report import KEPT_RUNS
 from tests.making import KINDS, answers, assorted, call, chat, contents, large, tape_in
 
 KEY = "sk-proj-" + "a1B2" * 8
@@ -391,6 +392,12 @@ def test_prune_refuses_to_guess_what_is_unused(tmp_path: Path, typed: Typed) -> 
     status, _, err = typed("prune", "--unused", path)
     assert status == 2
     assert "no run" in err
+    for _ in range(KEPT_RUNS):
+        with Cassette(path) as cassette:
+            cassette.call({"prompt": "one"})
+    status, _, err = typed("prune", "--unused", path)
+    assert status == 2
+    assert "more often than is kept" in err
     assert len(contents(path)) == 1
 
 

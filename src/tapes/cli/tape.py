@@ -27,6 +27,7 @@ from tapes.explanation import request_of_text
 from tapes.jsontext import Json, compact
 from tapes.prices import price_of
 from tapes.project import declared_for
+from tapes.report import KEPT_RUNS
 from tapes.scanning import Finding, scan_file
 from tapes.scanning import scan as scan_tape
 from tapes.scanning import scrub as scrub_tape
@@ -424,15 +425,22 @@ def _used(path: str, count: int) -> set[str]:
     kind_of_existing(path)
     opened: Tape = open_tape(path)
     try:
-        used = latest_used(known_runs(opened), count)
+        runs = known_runs(opened)
     finally:
         opened.close()
-    if used is None:
+    used = latest_used(runs, count)
+    if used is not None:
+        return used
+    if runs:
         raise BadSetting(
-            f"no run of {path} is known on this machine, so nobody knows what is unused",
-            "run your program in replay first; its report is kept beside the tape",
+            f"the latest run used {path} more often than is kept ({KEPT_RUNS} times), so nobody"
+            " knows all that it used",
+            "prune by age instead: --older-than 90d",
         )
-    return used
+    raise BadSetting(
+        f"no run of {path} is known on this machine, so nobody knows what is unused",
+        "run your program in replay first; its report is kept beside the tape",
+    )
 
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
