@@ -227,8 +227,6 @@ class JsonlEditor:
     def append(self, new: Iterable[NewRow]) -> None:
         """Write the rows behind the last whole line; take them back where that fails."""
         start = self._end_of_lines()
-        at = start
-        os.lseek(self._fd, start, os.SEEK_SET)
         known: set[str] = set()
         block = bytearray(b"\n" if self._lacks_line_end(start) else b"")
         try:
@@ -239,9 +237,9 @@ class JsonlEditor:
                     known.add(body)
                 block += row.line()
                 if len(block) > _BLOCK:
-                    at = _write_at(self._fd, block, at)
+                    _write_all(self._fd, block)
                     block.clear()
-            _write_at(self._fd, block, at)
+            _write_all(self._fd, block)
             os.fsync(self._fd)
         except BaseException:
             os.ftruncate(self._fd, start)
@@ -270,7 +268,8 @@ class JsonlEditor:
 def _locked(path: str) -> int:
     """The file that the name leads to, locked as its writers lock it."""
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        # Appending even beside writers that know of no locks: nothing of theirs is written over.
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_EX)
         try:
             if os.stat(path).st_ino == os.fstat(fd).st_ino:
@@ -305,12 +304,11 @@ def _body_line(name: str, data: bytes) -> bytes:
     return compact(row).encode() + b"\n"
 
 
-def _write_at(fd: int, data: bytes | bytearray, at: int) -> int:
+def _write_all(fd: int, data: bytes | bytearray) -> None:
     with memoryview(data) as view:
         done = 0
         while done < len(view):
-            done += os.pwrite(fd, view[done:], at + done)
-    return at + len(data)
+            done += os.write(fd, view[done:])
 
 
 # --- directory --------------------------------------------------------------------------------
