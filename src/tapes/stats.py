@@ -173,8 +173,8 @@ def known_runs(tape: Tape) -> tuple[Run, ...]:
 def latest_used(runs: tuple[Run, ...] | list[Run], count: int) -> set[str] | None:
     """The keys that the latest so many runs used; None where nobody knows all of them.
 
-    A test session opens a tape many times, and its workers in several processes: what one process
-    did, and what went on at the same time, is one run.
+    A run of tests opens a tape many times, and its workers do so in several processes: what one
+    process did, and what went on at the same time, is one run.
     """
     groups = grouped(runs)[:count]
     # What was used before the oldest report that is kept is forgotten.
