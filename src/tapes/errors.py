@@ -16,7 +16,7 @@
         UnreadableTape, DamagedTape, NewerTape, UnwritableTape, ClosedTape, UnknownKind
         NotCanonical, UnknownCanonicalizer, NotAnAnswer, MissingLive, AsyncLive
         SecretFound, UndecodableBody, UnsupportedCoding, OversizeBody
-        BadSetting, BadRule, MergeConflict, MissingExtra
+        BadSetting, BadRule, BadEnvelope, MergeConflict, MissingExtra
 
 Each class says its slug (the name in the docs), the exit status of the command line and the
 HTTP status of the proxy. Knows nothing of tapes, clients or terminals.  Pure.
@@ -239,6 +239,12 @@ class BadRule(BadSetting):
     """A rule of a `tapes.toml` cannot be read."""
 
     slug = "bad-rule"
+
+
+class BadEnvelope(TapesError):
+    """What a caller says about its session cannot be true: each problem is named."""
+
+    slug = "bad-envelope"
 
 
 class MergeConflict(TapesError):
