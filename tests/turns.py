@@ -195,3 +195,14 @@ def recording(folder: Path) -> list[RawTurn]:
             )
         )
     return turns
+
+
+def exchanged(file: Path) -> Exchange:
+    """The exchange with a real model server that a file keeps."""
+    told = json.loads(file.read_text())
+    asked, answered = told["request"], told["response"]
+    url = f"http://127.0.0.1:8000{asked['path']}"
+    request = Request(asked["method"], url, (), json.dumps(asked["body"]).encode())
+    pieces = (Piece(piece["ms"] / 1000, piece["text"].encode()) for piece in answered["chunks"])
+    headers = tuple(answered["headers"].items())
+    return Exchange("", "http/1", request, Response(answered["status"], headers, tuple(pieces)))

@@ -65,7 +65,7 @@ def test_the_harnesss_own_log_is_the_strongest_evidence() -> None:
 def test_the_newest_log_counts_and_a_visit_says_nothing() -> None:
     old = transcript(8, agent_id="a", tool_use_id="t1")
     new = transcript(9, agent_id="a", tool_use_id="t2")
-    visit = transcript(10, agent_id="a", tool_use_id="t1", kind="interacted")
+    visit = transcript(7, agent_id="a", tool_use_id="t1", kind="interacted")
     made = derive([spawn(agent("t1"), agent("t2")), thread(2, "a", "x"), new, old, visit])
     assert lane(made, "a").parent_span_id == "t2"
 

@@ -26,6 +26,7 @@ from tests.derive.test_spans import conversation, with_thread
 from tests.turns import (
     assistant,
     chat,
+    exchanged,
     messages,
     raw_turn,
     recording,
@@ -276,6 +277,29 @@ def test_the_recorded_session_is_the_same_in_any_order_and_as_it_grows(
         grown = derive(turns[:length], memory=memory)
     assert grown == whole
     assert {key_of_row(row) for row in grown.traces} == {("trace", "trc_request-2")}
+
+
+def test_a_conversation_with_a_real_model_is_one_session_of_three_traces(
+    reference_data: Path,
+) -> None:
+    turns = [
+        RawTurn(
+            id=number,
+            exchange=exchanged(reference_data / "real-model" / f"chat-turn-{number}.json"),
+            received_at=number,
+        )
+        for number in (1, 2, 3)
+    ]
+    made = derive(turns)
+    check(made)
+    (session,) = made.sessions
+    assert [trace.user_prompt for trace in made.traces] == [
+        "What is a unit test?",
+        "Why do tests become flaky?",
+        "How can recorded answers help?",
+    ]
+    assert session.total_output_tokens == 240
+    assert session.derived_status == "failed"  # each answer ran into its limit
 
 
 def test_an_agent_that_calls_itself_nothing_still_has_its_conversations() -> None:

@@ -243,6 +243,22 @@ def test_a_lane_lasts_until_the_end_of_its_last_call() -> None:
     assert (agent.started_at, agent.duration_ns) == (at(12), 3 * SECOND)
 
 
+def test_an_agent_that_sets_to_work_before_the_answer_is_all_in_begins_within_its_call() -> None:
+    spawning, first, *rest = with_thread()
+    early = replace(first, started_at=at(10.5), ended_at=at(13))
+    tool = span(derive([spawning, early, *rest]), "t9")
+    assert (tool.started_at, tool.duration_ns) == (at(10.5), round(9.5 * SECOND))
+
+
+def test_a_thread_waits_for_the_thread_whose_call_its_log_names() -> None:
+    told = transcript(9, agent_id="b", tool_use_id="t10")
+    inner = messages(5, [user("deeper")], assistant("deep"), thread="b", begins=11.5)
+    prompt = messages(6, [ASK, SPAWN, MORE], OK, begins=11.2)
+    made = derive([*with_thread(), inner, prompt, told])
+    assert span(made, "agent_b").parent_span_id == "t10"
+    assert span(made, "agent_b").trace_id == span(made, "t10").trace_id == "trc_r1"
+
+
 def test_a_thread_in_a_thread_finds_its_place() -> None:
     inner = assistant(call("t20", "Agent", prompt="deeper"))
     turns = [
@@ -329,6 +345,13 @@ def test_injected_context_is_an_event_once() -> None:
     ]
     assert events[0].span_id == f"evt_{events[0].node_hash[:16]}"
     assert events[0].input == ({"type": "text", "text": "## Plan Mode\nis on"},)
+
+
+def test_a_retry_inserts_nothing_again() -> None:
+    history: list[Json] = [said("user", "hi"), said("system", "hurry"), said("user", "go on")]
+    failed = raw_turn(1, "/v1/chat/completions", {"messages": history}, {}, status=503)
+    made = derive([failed, chat(2, history, "yes")])
+    assert [s.name for s in made.spans if s.kind is SpanKind.EVENT] == ["injected:system-insert"]
 
 
 def test_a_system_prompt_is_no_event() -> None:

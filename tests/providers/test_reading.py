@@ -9,6 +9,7 @@ import pytest
 
 from tapes.exchange import Exchange, Piece, Request, Response, State
 from tapes.jsontext import Json
+from tapes.providers.ending import Ending
 from tapes.providers.reading import (
     POLICY,
     DropReason,
@@ -18,8 +19,10 @@ from tapes.providers.reading import (
     read,
 )
 from tapes.providers.reduced import reduced
-from tapes.providers.turn import AnswerState, Failure, Text, Turn
+from tapes.providers.turn import AnswerState, Failure, Text, Turn, text_of
+from tapes.providers.usage import Usage
 from tests.cases import CASES, Case, case, exchange
+from tests.turns import exchanged
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 SAID = json.dumps(
@@ -208,3 +211,41 @@ def test_model_calls_are_known_by_their_path(path: str) -> None:
 )
 def test_other_requests_are_no_turns(path: str) -> None:
     assert not is_turn_request("POST", f"https://provider.test{path}")
+
+
+# --- a real server's bytes --------------------------------------------------------------------
+
+
+def real(folder: Path, name: str) -> Exchange:
+    return exchanged(folder / "real-model" / f"{name}.json")
+
+
+def test_a_real_servers_answer_is_the_same_streamed_or_not(reference_data: Path) -> None:
+    stream = turn_of(real(reference_data, "chat-ticket-stream")).answer
+    whole = turn_of(real(reference_data, "chat-ticket")).answer
+    assert stream.parts == whole.parts
+    assert stream.finish_reason == whole.finish_reason == "length"
+    assert (stream.ending, whole.usage) == (
+        Ending.SAID,
+        Usage(35, 60, model="gemma-3-270m"),
+    )
+    assert stream.usage is None
+
+
+def test_a_real_servers_error_is_a_failed_turn(reference_data: Path) -> None:
+    turn = turn_of(real(reference_data, "error-bad-body"))
+    assert turn.answer.failure is not None
+    assert (turn.answer.failure.code, turn.answer.failure.status) == ("internal_server_error", 500)
+    assert turn.asked.model == "gemma-3-270m"
+
+
+def test_a_real_completion_is_read(reference_data: Path) -> None:
+    turn = turn_of(real(reference_data, "completion"))
+    assert turn.asked.messages[0].parts == (Text("Once upon a time, a cassette"),)
+    assert text_of(turn.answer.parts).startswith(" tape was a staple")
+
+
+def test_a_real_stream_of_many_scripts_is_read_whole(reference_data: Path) -> None:
+    turn = turn_of(real(reference_data, "chat-unicode-stream"))
+    assert turn.answer.state is AnswerState.COMPLETE
+    assert "\ufffd" not in text_of(turn.answer.parts)

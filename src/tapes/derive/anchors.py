@@ -101,13 +101,7 @@ def anchor_of(
     if told is not None and told.tool_use_id:
         return Anchor(told.tool_use_id, "transcript", told.agent_type, told.description)
     began = calls[0].started
-    free = [
-        tool
-        for tool in tools
-        if tool.id not in taken
-        and tool.asked_by.thread != thread
-        and tool.asked_by.started <= began
-    ]
+    free = [tool for tool in tools if tool.id not in taken and tool.asked_by.started <= began]
     path, nickname = _spawned_as(calls)
     by_path = [tool for tool in free if path and _task_name(tool) == path]
     if len(by_path) == 1:
