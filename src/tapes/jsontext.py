@@ -127,9 +127,9 @@ def loose(data: bytes | str) -> Json:
 
 def _has_unstorable(data: bytes | str) -> bool:
     """Whether an escape may stand for a NUL or half a surrogate."""
-    if isinstance(data, bytes):
-        return b"\\u0000" in data or b"\\ud" in data or b"\\uD" in data
-    return "\\u0000" in data or "\\ud" in data or "\\uD" in data
+    if isinstance(data, str):
+        return "\\u" in data and ("\\u0000" in data or "\\ud" in data or "\\uD" in data)
+    return b"\\u" in data and (b"\\u0000" in data or b"\\ud" in data or b"\\uD" in data)
 
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

@@ -245,9 +245,12 @@ class Events:
                     frames.append(Frame(self._event, "\n".join(self._data)))
                 self._event, self._data = "", []
                 continue
+            if line.startswith("data: "):
+                self._data.append(line[6:])
+                continue
             name, _, value = line.partition(":")
             if name == "data":
-                self._data.append(value.removeprefix(" "))
+                self._data.append(value)
             elif name == "event":
                 self._event = value.removeprefix(" ")
         return frames

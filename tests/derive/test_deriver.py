@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from tapes.derive.deriver import Memory, derive
 from tapes.envelope import Envelope
 from tapes.prices import Price, Prices
+from tapes.providers.reading import read
+from tapes.providers.reduced import reduced
+from tapes.providers.turn import Turn
 from tapes.rows import (
     Projection,
     RawTurn,
@@ -22,6 +25,7 @@ from tapes.rows import (
     parent_session_id_of,
     session_id_of,
 )
+from tests.cases import CASES
 from tests.derive.test_spans import conversation, with_thread
 from tests.turns import (
     assistant,
@@ -94,6 +98,22 @@ def test_a_memory_changes_the_speed_and_never_the_rows() -> None:
     memory, turns = Memory(), several_sessions()
     for count in range(1, len(turns) + 1):
         assert derive(turns[:count], memory=memory) == derive(turns[:count])
+
+
+def test_the_reduced_form_that_the_log_keeps_gives_the_same_rows() -> None:
+    turns = several_sessions()
+    for number, one in enumerate(CASES, 100):
+        turns.append(raw_turn(number, one.path, one.request, None, stream=one.stream))
+        turns.append(raw_turn(number + 50, one.path, one.request, json.loads(one.oneshot)))
+    assert derive([_with_form(raw) for raw in turns]) == derive(turns)
+
+
+def _with_form(raw: RawTurn) -> RawTurn:
+    if raw.exchange is None:
+        return raw
+    turn = read(raw.exchange)
+    assert isinstance(turn, Turn)
+    return replace(raw, reduced=json.loads(json.dumps(reduced(turn.answer, turn.api))))
 
 
 def test_a_row_that_was_delivered_twice_counts_once() -> None:

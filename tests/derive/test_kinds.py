@@ -1,12 +1,15 @@
 """What kind of call a call is."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tapes.derive.kinds import CHECK_1, CHECK_2, RULES, Seen, kinds_of
 from tapes.providers.ending import Ending
+from tapes.providers.reading import DropReason
 from tapes.providers.turn import Answer, Asked, Message, Text, Tool, Turn, said
+from tapes.rows import LinkKind, SpanKind, Status
 
 NOTHING = Seen("", "", "", "", 1000, False, False, False)
 JUDGE = "You are a security monitor"
@@ -99,3 +102,11 @@ def test_a_leading_system_message_is_instructions() -> None:
     one = turn()
     asked = replace(one.asked, messages=(system, *one.asked.messages))
     assert kind(replace(one, asked=asked)) == "offshoot:title-gen"
+
+
+def test_the_page_names_every_kind_status_link_and_reason() -> None:
+    page = (Path(__file__).parents[2] / "docs/sessions-traces-spans.md").read_text()
+    page = page.replace("`:stage2`", "`offshoot:permission-check:stage2`")
+    words = [kind for kind, _, _ in RULES]
+    words += [str(word) for words in (Status, LinkKind, SpanKind, DropReason) for word in words]
+    assert [word for word in words if f"`{word}`" not in page] == []

@@ -216,10 +216,12 @@ class MessagesReducer:
         if value is None:
             self._problems.append(f"event is no JSON: {frame.text[:80]!r}")
             return
+        kind = value.get("type", frame.event)
+        if kind == "content_block_delta":
+            self._delta(value)  # most of a stream, and never its end
+            return
         self._watch.see(value, frame.event)
-        match value.get("type", frame.event):
-            case "content_block_delta":
-                self._delta(value)
+        match kind:
             case "content_block_start":
                 block = value.get("content_block")
                 if isinstance(block, dict):
@@ -242,9 +244,10 @@ class MessagesReducer:
         delta, index = value.get("delta"), _index(value)
         if not isinstance(delta, dict):
             return
-        kind = word(delta.get("type"))
-        # A delta without its start means a block of text.
-        block = self._blocks.setdefault(index, {"type": "text"})
+        kind = delta.get("type")
+        kind = kind if isinstance(kind, str) else ""
+        if index not in self._blocks:
+            self._blocks[index] = {"type": "text"}  # a delta without its start means text
         if kind in _APPENDED:
             member, target = _APPENDED[kind]
             self._pieces.setdefault((index, target), []).append(word(delta.get(member)))
@@ -252,9 +255,12 @@ class MessagesReducer:
             text = word(delta.get("partial_json"))
             self._pieces.setdefault((index, "input"), []).append(text)
         elif kind == "citations_delta":
+            block = self._blocks[index]
             block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
         else:
-            block |= {name: member for name, member in delta.items() if name != "type"}
+            self._blocks[index] |= {
+                name: member for name, member in delta.items() if name != "type"
+            }
 
     def finish(self) -> Answer:
         """The answer so far."""

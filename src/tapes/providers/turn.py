@@ -8,6 +8,7 @@ Rule 4: a reducer never raises; what it could not read is a problem of its answe
 Knows nothing of bytes, HTTP or any one provider.  Pure.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -333,9 +334,9 @@ def word(value: Json) -> str:
 
 def whole(value: Json) -> int | None:
     """The value where it is a number, as a whole one; else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return int(value)
+    if type(value) is int:
+        return value
+    return int(value) if isinstance(value, float) and math.isfinite(value) else None
 
 
 def arguments_of(text: Json) -> tuple[Json, str | None]:
