@@ -18,7 +18,8 @@ from uuid import UUID
 
 from tapes.errors import BadEnvelope
 from tapes.exchange import Headers
-from tapes.jsontext import Json, compact, loose
+from tapes.jsontext import Json, compact
+from tapes.loosejson import loose
 
 UNKNOWN = "unknown"
 NAME_LIMIT = 256

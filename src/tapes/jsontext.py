@@ -6,14 +6,12 @@ Rule 2: what JSON cannot say exactly (NaN, infinities, other keys than text, obj
         with the place where it stands, never coerced.
 Rule 3: `read` takes only what has one meaning: UTF-8, no name twice, finite numbers, no lone
         surrogates. Anything else is not JSON here, and callers treat it as bytes.
-Rule 4: `loose` takes what most readers would understand, for showing and counting, never for keys.
 
 Knows nothing of requests, keys or files.  Pure.
 """
 
 import json
 import math
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -106,49 +104,6 @@ def read(data: bytes) -> Json:
     if "e" in text or "E" in text:
         _no_infinity(value)
     return value
-
-
-def loose(data: bytes | str) -> Json:
-    """The value that the bytes most likely mean, without NUL and lone surrogates (U+FFFD instead).
-
-    Raises ValueError where nobody would understand them.
-    """
-    if orjson is not None and not _has_unstorable(data):
-        try:
-            return orjson.loads(data)
-        except ValueError:
-            pass
-    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
-    try:
-        return _storable(json.loads(text.removeprefix("\ufeff"), strict=False))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _has_unstorable(data: bytes | str) -> bool:
-    """Whether an escape may stand for a NUL or half a surrogate."""
-    if isinstance(data, str):
-        return "\\u" in data and ("\\u0000" in data or "\\ud" in data or "\\uD" in data)
-    return b"\\u" in data and (b"\\u0000" in data or b"\\ud" in data or b"\\uD" in data)
-
-
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-
-
-def _storable(value: Json) -> Json:
-    if isinstance(value, str):
-        return _UNSTORABLE.sub("\ufffd", value)
-    if isinstance(value, dict):
-        return {_storable(name): _storable(member) for name, member in value.items()}
-    if isinstance(value, list):
-        return [_storable(member) for member in value]
-    return value
-
-
-def packed(value: Json) -> bytes:
-    """A value as compact UTF-8 in the order that it has: to remember it by, not to keep it."""
-    fast = _fast_text(value, _AS_GIVEN)
-    return compact(value).encode("utf-8", "surrogatepass") if fast is None else fast
 
 
 def _members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

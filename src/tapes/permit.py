@@ -160,7 +160,7 @@ class Permit:
         if self._over:
             return None
         response, plain, content_type = self._whole()
-        if ending_of(content_type, plain) is Ending.OPEN:
+        if ending_of(content_type, plain) in (Ending.OPEN, Ending.FAILED):
             return self.abandon(State.UPSTREAM_ERROR)
         usage = usage_of(content_type, plain)
         if response.status in PASSING_STATUSES and not self._recorder.store_errors:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from tapes.derive.calls import Call
 from tapes.derive.chain import even, plain
-from tapes.jsontext import Json, loose
+from tapes.jsontext import Json
+from tapes.loosejson import loose
 from tapes.providers.turn import Text, ToolCall, ToolResult, word
 from tapes.rows import RawTurn
 

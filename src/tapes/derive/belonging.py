@@ -16,7 +16,8 @@ from dataclasses import replace
 
 from tapes.derive.calls import Reading
 from tapes.derive.chain import plain
-from tapes.jsontext import Json, packed
+from tapes.jsontext import Json
+from tapes.loosejson import packed
 from tapes.providers.turn import (
     SYSTEM_ROLES,
     Message,

@@ -20,7 +20,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from tapes.jsontext import Json, fast_canonical, packed
+from tapes.jsontext import Json, fast_canonical
+from tapes.loosejson import packed
 from tapes.providers.turn import (
     SYSTEM_ROLES,
     Media,

@@ -23,7 +23,8 @@ from tapes.derive.chain import prompt_words
 from tapes.derive.kinds import MAIN, TITLE
 from tapes.derive.spans import Owner, Woven, call_status, command_of, tool_status
 from tapes.envelope import cut
-from tapes.jsontext import Json, loose
+from tapes.jsontext import Json
+from tapes.loosejson import loose
 from tapes.providers.turn import AnswerState, Message, Text, text_of, word
 from tapes.providers.usage import Usage
 from tapes.rows import Fidelity, ModelUsage, Outcome, Span, SpanKind, Status, Task, Trace

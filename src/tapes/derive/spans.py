@@ -37,7 +37,8 @@ from tapes.derive.anchors import (
 from tapes.derive.calls import Call, first_chunk
 from tapes.derive.kinds import CHECK_1, CHECKS, COMPACTION, PLAN_NAME, WEB_SUMMARY
 from tapes.exchange import Response, State
-from tapes.jsontext import Json, loose
+from tapes.jsontext import Json
+from tapes.loosejson import loose
 from tapes.providers.reduced import blocks_of, usage_form
 from tapes.providers.turn import (
     SYSTEM_ROLES,

@@ -6,8 +6,9 @@ Rule 2: a stream is whole after `message_stop`, not before.
 Knows nothing of other providers or of transports.  Pure.
 """
 
-from tapes.jsontext import Json, loose
-from tapes.providers.ending import Ending, Watch
+from tapes.jsontext import Json
+from tapes.loosejson import loose
+from tapes.providers.ending import Course, Ending
 from tapes.providers.turn import (
     Answer,
     Asked,
@@ -208,7 +209,7 @@ class MessagesReducer:
         self._tally = Tally()
         self._failure: Failure | None = None
         self._problems: list[str] = []
-        self._watch = Watch()
+        self._course = Course()
 
     def feed(self, frame: Frame) -> None:
         """One more event."""
@@ -220,7 +221,7 @@ class MessagesReducer:
         if kind == "content_block_delta":
             self._delta(value)  # most of a stream, and never its end
             return
-        self._watch.see(value, frame.event)
+        self._course.take_value(value, frame.event)
         match kind:
             case "content_block_start":
                 block = value.get("content_block")
@@ -268,7 +269,7 @@ class MessagesReducer:
         content = [self._block(index, problems) for index in sorted(self._blocks)]
         return _answer_of(
             self._message | {"content": content},
-            self._watch.ending,
+            self._course.ending,
             self._tally.usage(),
             self._failure,
             tuple(problems),

@@ -3,16 +3,19 @@
 A transport can close cleanly on an answer that the provider never finished. Each provider says in
 its own way that an answer is whole; a stream that is known to say so and did not is no answer.
 
-Rule 1: an error in a stream is no end, whatever follows it.
-Rule 2: where several answers come side by side, all of them have to be finished.
+Rule 1: an error inside a stream is no answer, whatever follows it.
+Rule 2: a stream with several choices is finished when each of them is.
+Rule 3: a stream of an unknown kind is whole when its transport says so.
+Rule 4: nothing follows a last word or an error.
 
 Knows nothing of tapes or transports.  Pure.
 """
 
 from enum import Enum
 
-from tapes.jsontext import Json, loose
-from tapes.wire import frames_of
+from tapes.jsontext import Json
+from tapes.loosejson import loose
+from tapes.wire import Frame, frames_of
 
 
 class Ending(Enum):
@@ -20,83 +23,108 @@ class Ending(Enum):
 
     SAID = "said"  # the provider's own last word: nothing can follow
     FINISHED = "finished"  # a finish reason, after which usage may still follow
-    OPEN = "open"  # a known kind of stream that did not come to its end, or reported an error
+    OPEN = "open"  # a known kind of stream that did not come to its end
+    FAILED = "failed"  # the provider reported an error in the middle
     UNKNOWN = "unknown"  # no stream, or none whose end is known
 
 
-_LAST_TYPES = frozenset(
-    {"message_stop", "response.completed", "response.incomplete", "response.failed",
-     "response.cancelled"}
-)  # fmt: skip
-_OPENING_TYPES = frozenset({"message_start", "response.created", "response.in_progress"})
-# Lists of answers that stream side by side, and the reason with which each of them ends.
-_SIDE_BY_SIDE = (("choices", "finish_reason"), ("candidates", "finishReason"))
+# The type of an event that a known kind of stream is made of, and how that event leaves it.
+_TYPES = {
+    # Anthropic messages
+    "message_start": Ending.OPEN,
+    "message_stop": Ending.SAID,
+    "error": Ending.FAILED,
+    # OpenAI responses
+    "response.created": Ending.OPEN,
+    "response.queued": Ending.OPEN,
+    "response.in_progress": Ending.OPEN,
+    "response.completed": Ending.SAID,
+    "response.incomplete": Ending.SAID,
+    "response.failed": Ending.FAILED,
+    "response.cancelled": Ending.FAILED,
+    # Cohere chat
+    "message-start": Ending.OPEN,
+    "message-end": Ending.SAID,
+}
+_CHUNKS = ("chat.completion.chunk", "text_completion")
+# Lists of answers inside an ordinary event, and the member of each that says why it ended.
+_REASONS = (("choices", "finish_reason"), ("candidates", "finishReason"))
 
 
-class Watch:
-    """Sees the events of a stream and knows how far it came."""
+def ending_of(content_type: str | None, body: bytes, *, was_asked_for: bool = False) -> Ending:
+    """How far the stream in a whole, decoded body came.
+
+    `was_asked_for`: the request asked for a stream, so an answer without one event is none.
+    """
+    # A last word needs no blank line behind it to have been said.
+    frames = frames_of(content_type, body + b"\n\n")
+    if frames is None:
+        return Ending.UNKNOWN
+    if not frames and was_asked_for:
+        return Ending.OPEN
+    course = Course()
+    for frame in frames:
+        course.take(frame)
+        if course.is_over:
+            break
+    return course.ending
+
+
+class Course:
+    """How far a stream has come, event after event."""
 
     def __init__(self) -> None:
         self.ending = Ending.UNKNOWN
-        self._failed = False
-        self._finished: dict[int, bool] = {}
+        self._open: set[object] = set()  # choices that have begun and not ended
 
-    def see_text(self, text: str, event: str = "") -> None:
-        """One more event: its text, and its name where it has one."""
-        if text.strip() == "[DONE]":
-            self._reach(Ending.SAID)
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can follow."""
+        return self.ending in (Ending.SAID, Ending.FAILED)
+
+    def take(self, frame: Frame) -> None:
+        """One more event."""
+        if frame.text.strip() == "[DONE]":
+            if not self.is_over:
+                self.ending = Ending.SAID
             return
         try:
-            value = loose(text)
+            value = loose(frame.text)
         except ValueError:
             return
         if isinstance(value, dict):
-            self.see(value, event)
+            self.take_value(value, frame.event)
 
-    def see(self, value: dict[str, Json], event: str = "") -> None:
+    def take_value(self, value: dict[str, Json], event: str = "") -> None:
         """One more event, its object read already."""
-        kind = value.get("type", event)
-        kind = kind if isinstance(kind, str) else ""
-        if kind == "error" or value.get("error"):
-            self._failed = True
-            self._reach(Ending.OPEN)
-        elif kind in _LAST_TYPES:
-            self._reach(Ending.SAID)
-        elif kind in _OPENING_TYPES:
-            self._reach(Ending.OPEN)
-        elif isinstance(value.get("done"), bool):
-            self._reach(Ending.SAID if value["done"] else Ending.OPEN)
+        kind = value.get("type") or event
+        if self.is_over:
+            return
+        if isinstance(kind, str) and kind in _TYPES:
+            self.ending = _TYPES[kind]
+        elif value.get("error"):
+            self.ending = Ending.FAILED
         else:
-            self._see_side_by_side(value)
+            self._take_answer(value)
 
-    def _see_side_by_side(self, value: dict[str, Json]) -> None:
-        for list_name, reason_name in _SIDE_BY_SIDE:
-            items = value.get(list_name)
-            for item in items if isinstance(items, list) else ():
-                if isinstance(item, dict):
-                    index = item.get("index")
-                    place = index if isinstance(index, int) else 0
-                    done = bool(item.get(reason_name)) or self._finished.get(place, False)
-                    self._finished[place] = done
-        if self._finished:
-            finished = all(self._finished.values())
-            self._reach(Ending.FINISHED if finished else Ending.OPEN)
-        elif isinstance(value.get("promptFeedback"), dict):
-            self._reach(Ending.FINISHED)  # a prompt that was blocked gets no candidate
-
-    def _reach(self, ending: Ending) -> None:
-        if self._failed:
+    def _take_answer(self, value: dict[str, Json]) -> None:
+        if isinstance(value.get("done"), bool) and "model" in value:  # Ollama
+            self.ending = Ending.SAID if value["done"] else Ending.OPEN
+        if value.get("object") in _CHUNKS and self.ending is Ending.UNKNOWN:
             self.ending = Ending.OPEN
-        elif self.ending is not Ending.SAID:
-            self.ending = ending
+        for name, reason in _REASONS:
+            answers = value.get(name)
+            if isinstance(answers, list):
+                self._take_choices([a for a in answers if isinstance(a, dict)], reason)
+        if isinstance(value.get("promptFeedback"), dict) and self.ending is Ending.UNKNOWN:
+            self.ending = Ending.FINISHED  # a prompt that Gemini blocks gets no candidate
 
-
-def ending_of(content_type: str | None, body: bytes) -> Ending:
-    """How far the stream in a whole, decoded body came."""
-    frames = frames_of(content_type, body)
-    if frames is None:
-        return Ending.UNKNOWN
-    watch = Watch()
-    for frame in frames:
-        watch.see_text(frame.text, frame.event)
-    return watch.ending
+    def _take_choices(self, choices: list[dict[str, Json]], reason: str) -> None:
+        for choice in choices:
+            index = str(choice.get("index", 0))
+            if choice.get(reason):
+                self._open.discard(index)
+            else:
+                self._open.add(index)
+        if choices:
+            self.ending = Ending.OPEN if self._open else Ending.FINISHED

@@ -10,8 +10,9 @@ Knows nothing of other shapes or of transports.  Pure.
 import re
 from datetime import datetime
 
-from tapes.jsontext import Json, packed
-from tapes.providers.ending import Ending, Watch
+from tapes.jsontext import Json
+from tapes.loosejson import packed
+from tapes.providers.ending import Course, Ending
 from tapes.providers.turn import (
     Answer,
     Asked,
@@ -263,7 +264,7 @@ class GeminiReducer:
         self._tally = Tally()
         self._failure: Failure | None = None
         self._problems: list[str] = []
-        self._watch = Watch()
+        self._course = Course()
 
     def feed(self, frame: Frame) -> None:
         """One more body."""
@@ -271,7 +272,7 @@ class GeminiReducer:
         if value is None:
             self._problems.append(f"body is no JSON: {frame.text[:80]!r}")
             return
-        self._watch.see(value)
+        self._course.take_value(value)
         failure = failure_of(value)
         if failure is not None:
             self._failure = failure
@@ -294,7 +295,7 @@ class GeminiReducer:
         candidates = [self._candidates[index] for index in sorted(self._candidates)]
         return _answer_of(
             self._body | {"candidates": candidates},
-            self._watch.ending,
+            self._course.ending,
             self._tally.usage(),
             self._failure,
             tuple(self._problems),

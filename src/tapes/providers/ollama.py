@@ -9,7 +9,7 @@ Knows nothing of other shapes or of transports.  Pure.
 from datetime import datetime
 
 from tapes.jsontext import Json
-from tapes.providers.ending import Ending, Watch
+from tapes.providers.ending import Course, Ending
 from tapes.providers.turn import (
     Answer,
     Asked,
@@ -163,7 +163,7 @@ class OllamaReducer:
         self._role = ""
         self._failure: Failure | None = None
         self._problems: list[str] = []
-        self._watch = Watch()
+        self._course = Course()
 
     def feed(self, frame: Frame) -> None:
         """One more line."""
@@ -171,7 +171,7 @@ class OllamaReducer:
         if value is None:
             self._problems.append(f"line is no JSON: {frame.text[:80]!r}")
             return
-        self._watch.see(value)
+        self._course.take_value(value)
         failure = failure_of(value)
         if failure is not None:
             self._failure = failure
@@ -199,7 +199,7 @@ class OllamaReducer:
         body = self._body | {"message": message}
         return _answer_of(
             body,
-            self._watch.ending,
+            self._course.ending,
             usage_of_value(body),
             self._failure,
             tuple(self._problems),

@@ -8,7 +8,7 @@ Knows nothing of other shapes or of transports.  Pure.
 """
 
 from tapes.jsontext import Json
-from tapes.providers.ending import Ending, Watch
+from tapes.providers.ending import Course, Ending
 from tapes.providers.turn import (
     Answer,
     Asked,
@@ -225,18 +225,18 @@ class ChatReducer:
         self._tally = Tally()
         self._failure: Failure | None = None
         self._problems: list[str] = []
-        self._watch = Watch()
+        self._course = Course()
 
     def feed(self, frame: Frame) -> None:
         """One more chunk."""
         if frame.text.strip() == "[DONE]":
-            self._watch.see_text(frame.text)
+            self._course.take(frame)
             return
         value = value_of(frame)
         if value is None:
             self._problems.append(f"chunk is no JSON: {frame.text[:80]!r}")
             return
-        self._watch.see(value)
+        self._course.take_value(value)
         failure = failure_of(value)
         if failure is not None:
             self._failure = failure
@@ -256,7 +256,7 @@ class ChatReducer:
         choices = [self._choices[index].whole() for index in sorted(self._choices)]
         return _answer_of(
             self._head | {"choices": choices},
-            self._watch.ending,
+            self._course.ending,
             self._tally.usage(),
             self._failure,
             tuple(self._problems),

@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 
 from tapes.errors import TapesError
 from tapes.exchange import Exchange, Request, Response, State, header
-from tapes.jsontext import Json, loose
+from tapes.jsontext import Json
+from tapes.loosejson import loose
 from tapes.providers.anthropic import MESSAGES
-from tapes.providers.ending import Watch
+from tapes.providers.ending import Course
 from tapes.providers.gemini import GEMINI
 from tapes.providers.ollama import OLLAMA
 from tapes.providers.openai_chat import CHAT
@@ -283,7 +284,7 @@ class AnyReducer:
         self._held: list[Frame] = []
         self._reducer: Reducer | None = None
         self._failure: Failure | None = None
-        self._watch = Watch()
+        self._course = Course()
         self._tally = Tally()
 
     def feed(self, frame: Frame) -> None:
@@ -292,7 +293,7 @@ class AnyReducer:
             self._reducer.feed(frame)
             return
         self._held.append(frame)
-        self._watch.see_text(frame.text, frame.event)
+        self._course.take(frame)
         value = value_of(frame)
         if value is None:
             return
@@ -308,7 +309,7 @@ class AnyReducer:
         """The answer so far; its ending is unknown where nobody's shape was seen."""
         if self._reducer is not None:
             return self._reducer.finish()
-        return Answer(ending=self._watch.ending, usage=self._tally.usage(), failure=self._failure)
+        return Answer(ending=self._course.ending, usage=self._tally.usage(), failure=self._failure)
 
 
 # --- reasons ----------------------------------------------------------------------------------

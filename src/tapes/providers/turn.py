@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from tapes.jsontext import Json, loose, packed
+from tapes.jsontext import Json
+from tapes.loosejson import loose, packed
 from tapes.providers.ending import Ending
 from tapes.providers.usage import Usage
 from tapes.wire import Frame
@@ -232,7 +233,7 @@ class Answer:
     @property
     def state(self) -> AnswerState:
         """Complete where the provider came to its end, else cut short or failed."""
-        if self.failure is not None:
+        if self.failure is not None or self.ending is Ending.FAILED:
             return AnswerState.ERROR
         if self.ending in (Ending.SAID, Ending.FINISHED):
             return AnswerState.COMPLETE

@@ -9,10 +9,11 @@ Rule 3: the count of output with which an Anthropic stream opens is a placeholde
 Knows nothing of prices or tapes.  Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tapes.jsontext import Json, loose
+from tapes.jsontext import Json
+from tapes.loosejson import loose
 from tapes.wire import frames_of
 
 
@@ -62,8 +63,10 @@ def usage_of_value(value: Json) -> Usage | None:
     return tally.usage()
 
 
-def _objects(texts: Iterable[bytes | str]) -> Iterable[dict[str, Json]]:
+def _objects(texts: Iterable[bytes | str]) -> Iterator[dict[str, Json]]:
     for text in texts:
+        if not _may_report(text):
+            continue
         try:
             value = loose(text)
         except ValueError:
@@ -72,6 +75,13 @@ def _objects(texts: Iterable[bytes | str]) -> Iterable[dict[str, Json]]:
         yield from (
             v for v in (value if isinstance(value, list) else [value]) if isinstance(v, dict)
         )
+
+
+def _may_report(text: bytes | str) -> bool:
+    """Whether a text has a name under which usage is reported."""
+    if isinstance(text, bytes):
+        return b'"usage' in text or b"eval_count" in text
+    return '"usage' in text or "eval_count" in text
 
 
 class Tally:
@@ -172,8 +182,8 @@ def _ollama(usage: Json, model: str | None) -> Usage:
 _OLLAMA = ("prompt_eval_count", "eval_count")
 # The names that tell a way of counting, in the order in which they are looked for.
 _READERS = (
-    (frozenset({"input_tokens", "output_tokens"}), _named),
     (frozenset({"prompt_tokens", "completion_tokens"}), _openai),
+    (frozenset({"input_tokens", "output_tokens"}), _named),
     (frozenset({"promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount"}), _gemini),
     (frozenset(_OLLAMA), _ollama),
 )
