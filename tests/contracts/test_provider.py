@@ -44,7 +44,6 @@ def words(answer: Answer) -> list[str]:
     ]
 
 
-@pytest.mark.row("D1")
 @every_case
 def test_a_stream_and_one_body_mean_the_same(case: Case) -> None:
     stream = streamed(case)

@@ -182,6 +182,20 @@ def test_the_action_is_the_last_one_of_the_transcript() -> None:
     assert action_of(split) == "bash ls"
 
 
+def test_a_tool_that_was_judged_may_be_summed_up_too() -> None:
+    fetch = call("t1", "WebFetch", url="https://x.test/a/page")
+    summary = messages(3, [user("Web page content:\nx")], assistant("a page"), tools=False)
+    made = derive([spawn(fetch), check(2, "WebFetch: https://x.test/a/page", "<block>no"), summary])
+    parents = {s.span_id: s.parent_span_id for s in made.spans}
+    assert (parents["llm_r2"], parents["llm_r3"]) == ("t1", "t1")
+
+
+def test_a_check_of_a_thread_that_judges_nothing_known_stays_in_its_lane() -> None:
+    lost = check(3, "Write: b.txt", "<block>no", thread="a")
+    made = derive([spawn(agent("t1")), thread(2, "a", TASK), lost])
+    assert next(s for s in made.spans if s.span_id == "llm_r3").parent_span_id == "agent_a"
+
+
 def test_summaries_and_plan_names_hang_under_the_tool_that_they_serve() -> None:
     tools = (call("t1", "WebFetch", url="https://x.test"), call("t2", "ExitPlanMode", plan="p"))
     summary = messages(2, [user("Web page content:\nx")], assistant("a page"), tools=False)

@@ -26,7 +26,7 @@ from tapes.rows import (
     session_id_of,
 )
 from tests.cases import CASES
-from tests.derive.test_spans import conversation, with_thread
+from tests.derive.talks import conversation, with_thread
 from tests.turns import (
     assistant,
     chat,

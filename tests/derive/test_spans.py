@@ -1,49 +1,34 @@
-"""Where calls hang, and what their spans say."""
+"""What the spans of calls, tools and events say."""
 
 from dataclasses import replace
 
 import pytest
 
 from tapes.derive.deriver import derive
-from tapes.derive.spans import in_place
 from tapes.exchange import State
 from tapes.jsontext import Json
-from tapes.rows import Fidelity, LinkKind, Projection, RawTurn, Span, SpanKind, Status
+from tapes.rows import Fidelity, LinkKind, SpanKind, Status
 from tests.cases import case
+from tests.derive.talks import (
+    ASK,
+    CONVERSATION,
+    DONE,
+    MORE,
+    OK,
+    conversation,
+    kinds,
+    span,
+)
 from tests.turns import (
     SECOND,
-    assistant,
     at,
-    call,
     chat,
     messages,
     raw_turn,
     result,
     said,
-    transcript,
     user,
 )
-
-ASK, DO = user("list the files"), assistant("I look.", call("t1", "Bash", command="ls"))
-BACK, DONE = user(result("t1", "a.txt")), assistant("one file: a.txt")
-MORE, OK = user("and now?"), assistant("nothing")
-CONVERSATION = [ASK, DO, BACK, DONE, MORE]
-
-
-def conversation() -> list[RawTurn]:
-    return [
-        messages(1, [ASK], DO),
-        messages(2, [ASK, DO, BACK], DONE),
-        messages(3, CONVERSATION, OK),
-    ]
-
-
-def span(made: Projection, span_id: str) -> Span:
-    return next(s for s in made.spans if s.span_id == span_id)
-
-
-def kinds(made: Projection) -> list[tuple[str, str]]:
-    return [(s.kind.value, s.span_id) for s in made.spans]
 
 
 @pytest.mark.row("D3")
@@ -141,20 +126,6 @@ def test_a_tool_that_the_provider_ran_is_done_in_its_own_call() -> None:
     assert [k.kind for k in made.links] == [LinkKind.EMITS]
 
 
-def test_shells_of_other_harnesses_are_shown_as_what_people_know_and_fail_as_they_say() -> None:
-    tools = [
-        {"id": "c1", "function": {"name": "shell", "arguments": '{"command":["ls","x"]}'}},
-        {"id": "c2", "function": {"name": "exec_command", "arguments": '{"cmd":"ls"}'}},
-        {"id": "c3", "function": {"name": "shell", "arguments": "{}"}},
-    ]
-    ask, asks = said("user", "go"), said("assistant", None, tool_calls=tools)
-    outputs = ['{"output":"x","metadata":{"exit_code":2}}', "Process exited with code 0\nok", "1"]
-    back = [said("tool", out, tool_call_id=f"c{n}") for n, out in enumerate(outputs, 1)]
-    made = derive([chat(1, [ask], asks), chat(2, [ask, asks, *back], "done")])
-    shown = [(span(made, f"c{n}").name, span(made, f"c{n}").status) for n in (1, 2, 3)]
-    assert shown == [("Bash", Status.ERROR), ("Bash", Status.OK), ("shell", Status.OK)]
-
-
 # --- what fails -------------------------------------------------------------------------------
 
 
@@ -203,131 +174,7 @@ def test_a_tool_call_that_was_cut_in_its_arguments_was_not_run() -> None:
     assert [s for s in made.spans if s.kind is SpanKind.TOOL] == []
 
 
-# --- threads, compactions, side calls ---------------------------------------------------------
-
-TASK = "find the widget"
-SPAWN = assistant(call("t9", "Agent", prompt=TASK))
-SUB_DO = assistant(call("t10", "Bash", command="grep widget"))
-SUB_BACK = user(result("t10", "alpha.md"))
-
-
-def with_thread() -> list[RawTurn]:
-    return [
-        messages(1, [ASK], SPAWN),
-        messages(2, [user(TASK)], SUB_DO, thread="a", begins=12),
-        messages(3, [user(TASK), SUB_DO, SUB_BACK], assistant("alpha"), thread="a", begins=14),
-        messages(4, [ASK, SPAWN, user(result("t9", "alpha"))], DONE, begins=20),
-    ]
-
-
-def test_a_sub_agent_is_a_lane_under_the_call_that_spawned_it() -> None:
-    made = derive(with_thread())
-    parents = [(s.span_id, s.parent_span_id) for s in made.spans]
-    assert parents == [
-        ("agent_main_r1", ""),
-        ("llm_r1", "agent_main_r1"),
-        ("t9", "agent_main_r1"),
-        ("agent_a", "t9"),
-        ("llm_r2", "agent_a"),
-        ("t10", "agent_a"),
-        ("llm_r3", "agent_a"),
-        ("llm_r4", "agent_main_r1"),
-    ]
-    assert len(made.traces) == 1
-    rejoin = [k for k in made.links if k.kind is LinkKind.REJOIN]
-    assert [(k.from_span_id, k.to_span_id) for k in rejoin] == [("agent_a", "t9")]
-
-
-def test_a_lane_lasts_until_the_end_of_its_last_call() -> None:
-    agent = span(derive(with_thread()), "agent_a")
-    assert (agent.started_at, agent.duration_ns) == (at(12), 3 * SECOND)
-
-
-def test_an_agent_that_sets_to_work_before_the_answer_is_all_in_begins_within_its_call() -> None:
-    spawning, first, *rest = with_thread()
-    early = replace(first, started_at=at(10.5), ended_at=at(13))
-    tool = span(derive([spawning, early, *rest]), "t9")
-    assert (tool.started_at, tool.duration_ns) == (at(10.5), round(9.5 * SECOND))
-
-
-def test_a_thread_waits_for_the_thread_whose_call_its_log_names() -> None:
-    told = transcript(9, agent_id="b", tool_use_id="t10")
-    inner = messages(5, [user("deeper")], assistant("deep"), thread="b", begins=11.5)
-    prompt = messages(6, [ASK, SPAWN, MORE], OK, begins=11.2)
-    made = derive([*with_thread(), inner, prompt, told])
-    assert span(made, "agent_b").parent_span_id == "t10"
-    assert span(made, "agent_b").trace_id == span(made, "t10").trace_id == "trc_r1"
-
-
-def test_a_thread_in_a_thread_finds_its_place() -> None:
-    inner = assistant(call("t20", "Agent", prompt="deeper"))
-    turns = [
-        messages(1, [user("deeper")], assistant("deep"), thread="b", begins=40),
-        messages(2, [ASK], SPAWN),
-        messages(3, [user(TASK)], inner, thread="a"),
-    ]
-    made = derive(turns)
-    assert span(made, "agent_b").parent_span_id == "t20"
-    assert span(made, "t20").parent_span_id == "agent_a"
-
-
-def test_a_thread_whose_place_is_not_known_is_a_lane_of_its_own() -> None:
-    lost = messages(5, [user("who am I?")], assistant("?"), thread="x", begins=22)
-    made = derive([*with_thread(), lost])
-    agent = span(made, "agent_x")
-    assert (agent.anchor, agent.parent_span_id) == ("unanchored", "agent_main_r1")
-    assert span(made, "llm_r5").parent_span_id == "agent_x"
-    assert agent.trace_id == "trc_r1"
-
-
-def test_threads_of_one_name_in_two_sessions_stay_apart() -> None:
-    made = derive(
-        [
-            messages(1, [ASK], DONE, session="one"),
-            messages(2, [user("x")], DONE, session="one", thread="a"),
-            messages(3, [ASK], DONE, session="two"),
-            messages(4, [user("y")], DONE, session="two", thread="a"),
-        ]
-    )
-    agents = [s for s in made.spans if s.span_id == "agent_a"]
-    assert len({s.trace_id for s in agents}) == len({s.session_id for s in agents}) == 2
-
-
-def test_a_session_of_a_thread_alone_has_a_trace_all_the_same() -> None:
-    made = derive([messages(1, [user("x")], DONE, thread="a")])
-    assert [(t.trace_id, t.synthetic) for t in made.traces] == [("trc_r1", "shadow-opener")]
-    assert kinds(made) == [("agent", "agent_main_r1"), ("agent", "agent_a"), ("llm", "llm_r1")]
-
-
-def test_a_compaction_is_a_seam_to_the_next_trace() -> None:
-    compacts = user("Write a summary of the conversation so far.")
-    on = user("This session goes on from: files were listed.")
-    turns = [
-        *conversation()[:2],
-        messages(3, [ASK, DO, BACK, DONE, compacts], assistant("files were listed")),
-        messages(4, [on], OK),
-    ]
-    made = derive(turns)
-    assert [t.synthetic for t in made.traces] == ["", "post-compaction"]
-    assert span(made, "llm_r3").trace_id == "trc_r1"
-    seam = next(k for k in made.links if k.kind is LinkKind.COMPACTION_SEAM)
-    assert (seam.from_span_id, seam.to_span_id) == ("llm_r3", "llm_r4")
-
-
-def test_a_side_call_hangs_under_the_trace_that_was_open() -> None:
-    title = messages(
-        9, [user("x")], assistant('{"title":"Files"}'), tools=False, begins=35, system='{"title"'
-    )
-    early = replace(title, id=10, request_id="r10", started_at=at(1), ended_at=at(2))
-    made = derive([*conversation(), title, early])
-    assert span(made, "llm_r9").trace_id == "trc_r3"
-    assert span(made, "llm_r10").trace_id == "trc_r1"
-    assert made.traces[0].started_at == at(10)
-
-
-def test_a_session_of_side_calls_alone_has_a_trace_all_the_same() -> None:
-    made = derive([messages(1, [user("x")], assistant("y"), tools=False, max_tokens=1)])
-    assert [(t.synthetic, t.user_prompt) for t in made.traces] == [("shadow-opener", "")]
+# --- events ----------------------------------------------------------------------------------
 
 
 def test_injected_context_is_an_event_once() -> None:
@@ -359,22 +206,6 @@ def test_a_system_prompt_is_no_event() -> None:
     assert [s for s in made.spans if s.kind is SpanKind.EVENT] == []
 
 
-# --- plain chats ------------------------------------------------------------------------------
-
-
-def test_plain_chats_are_traces_like_any_other() -> None:
-    hi, hello, more = said("user", "hi"), said("assistant", "hello"), said("user", "more")
-    made = derive([chat(1, [hi], "hello"), chat(2, [hi, hello, more], "so be it")])
-    assert [(t.user_prompt, t.synthetic) for t in made.traces] == [("hi", ""), ("more", "")]
-    assert {s.call_kind for s in made.spans if s.kind is SpanKind.LLM} == {"main"}
-
-
-def test_the_same_question_asked_again_is_a_trace_of_its_own() -> None:
-    made = derive([chat(1, [said("user", "hi")], "hello"), chat(2, [said("user", "hi")], "hello")])
-    assert [t.user_prompt for t in made.traces] == ["hi", "hi"]
-    assert span(made, "llm_r2").input == ({"type": "text", "text": "hi"},)
-
-
 # --- what is kept -----------------------------------------------------------------------------
 
 
@@ -395,55 +226,3 @@ def test_a_span_says_what_is_kept_of_its_bytes() -> None:
         assert span(made, "llm_r1").fidelity is fidelity
         assert made.traces[0].fidelity is made.sessions[0].fidelity is fidelity
         assert made.spans[0].fidelity is Fidelity.NONE
-
-
-# --- placeholders -----------------------------------------------------------------------------
-
-A = Span(trace_id="t", span_id="a", started_at=1)
-B = Span(trace_id="t", span_id="b", parent_span_id="b9", started_at=3)
-C = Span(trace_id="t", span_id="c", parent_span_id="b", started_at=2)
-B9 = Span(trace_id="t", span_id="b9", parent_span_id="a", started_at=2, name="step")
-
-
-def test_a_missing_parent_is_a_placeholder_whose_place_it_takes_when_it_comes() -> None:
-    placed = in_place([C, B, A])
-    assert [(s.span_id, s.parent_span_id) for s in placed] == [
-        ("a", ""),
-        ("b9", "a"),
-        ("b", "b9"),
-        ("c", "b"),
-    ]
-    assert placed[1].name == "b9 (not received)"
-    statuses = [s.status for s in placed]
-    assert statuses.count(Status.MISSING) == 1
-    assert len(statuses) - 1 == 3
-    arrived = in_place([C, B, A, B9])
-    assert [(s.span_id, s.parent_span_id, s.seq) for s in arrived] == [
-        (s.span_id, s.parent_span_id, s.seq) for s in placed
-    ]
-    assert arrived[1].name == "step"
-
-
-def test_children_before_or_after_their_parents_stay_where_they_are() -> None:
-    early = Span(trace_id="t", span_id="e", parent_span_id="a", started_at=0, duration_ns=99)
-    assert in_place([A, early])[1].started_at == 0
-
-
-def test_spans_that_name_each_other_as_parents_are_shown_all_the_same() -> None:
-    one = Span(trace_id="t", span_id="x", parent_span_id="y", started_at=1)
-    two = Span(trace_id="t", span_id="y", parent_span_id="x", started_at=2)
-    assert [s.span_id for s in in_place([two, one, A])] == ["a", "x", "y"]
-
-
-def test_a_spawning_call_that_was_not_received_is_a_placeholder_until_it_comes() -> None:
-    told = transcript(9, agent_id="a", tool_use_id="t9")
-    late = with_thread()[0]
-    rest = [messages(0, [user("begin")], DONE, begins=1), *with_thread()[1:3], told]
-    before = derive(rest)
-    placeholder = span(before, "t9")
-    assert (placeholder.status, placeholder.name) == (Status.MISSING, "t9 (not received)")
-    assert (before.traces[0].missing_count, before.traces[0].span_count) == (1, 6)
-    after = derive([*rest, late])
-    assert span(after, "t9").name == "Agent"
-    assert span(after, "agent_a").parent_span_id == span(before, "agent_a").parent_span_id == "t9"
-    assert after.traces[-1].missing_count == 0

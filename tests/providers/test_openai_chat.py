@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from tapes.jsontext import Json
 from tapes.providers.openai_chat import CHAT, ChatReducer
 from tapes.providers.reading import answer_of_body
@@ -69,7 +67,6 @@ def test_leading_instructions_and_settings_are_understood() -> None:
     assert [tool.name for tool in asked.tools] == ["find_file"]
 
 
-@pytest.mark.row("D1")
 def test_calls_are_put_together_by_their_index_beside_text_and_reasoning() -> None:
     answer = answer_of_body(CASE.content_type, CASE.stream, whole=True, provider=CHAT)
     assert answer.parts == (

@@ -40,7 +40,6 @@ def turn_of(made: Exchange) -> Turn:
     return turn
 
 
-@pytest.mark.row("D1")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_providers_exchange_is_a_turn(case: Case) -> None:
     turn = turn_of(exchange(case.path, case.request, case.stream, content_type=case.content_type))

@@ -9,39 +9,18 @@ Knows nothing of traces or of how spans look.  Pure.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from tapes.derive.calls import Call
 from tapes.derive.chain import even, plain
+from tapes.derive.tools import ToolUse
 from tapes.jsontext import Json
 from tapes.loosejson import loose
-from tapes.providers.turn import Text, ToolCall, ToolResult, word
+from tapes.providers.turn import Text, word
 from tapes.rows import RawTurn
 
 UNANCHORED = "unanchored"
-
-
-@dataclass(slots=True)
-class ToolUse:
-    """A tool call, the call that asked for it, and its result as soon as one was seen."""
-
-    asked_by: Call
-    block: ToolCall
-    result: ToolResult | None = None
-    brought_by: Call | None = None
-
-    @property
-    def id(self) -> str:
-        """The provider's id of the call."""
-        return self.block.id
-
-    def argument(self, *names: str) -> str:
-        """The first of these arguments that is text and not empty."""
-        given = self.block.arguments
-        if not isinstance(given, dict):
-            return ""
-        return next((given[n] for n in names if isinstance(given.get(n), str) and given[n]), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,32 +66,52 @@ class Anchor:
     description: str = ""
 
 
-def anchor_of(
-    thread: str,
-    calls: Sequence[Call],
-    tools: Iterable[ToolUse],
-    transcripts: Sequence[Transcript],
-    taken: frozenset[str],
-) -> Anchor | None:
-    """Where a thread hangs, or None where nothing says.
+class Spawners:
+    """The tool calls of a session that may have spawned a thread, by what tells of it."""
 
-    `calls` are its calls in order, `tools` those that `may_spawn`, in order.
-    """
-    told = _transcript_of(thread, calls, transcripts)
-    if told is not None and told.tool_use_id:
-        return Anchor(told.tool_use_id, "transcript", told.agent_type, told.description)
-    began = calls[0].started
-    free = [tool for tool in tools if tool.id not in taken and tool.asked_by.started <= began]
-    path, nickname = _spawned_as(calls)
-    by_path = [tool for tool in free if path and _task_name(tool) == path]
-    if len(by_path) == 1:
-        return _anchor(by_path[0], "task_name", nickname, path)
-    by_result = [tool for tool in free if _names_thread(tool, thread)]
-    if len(by_result) == 1:
-        return _anchor(by_result[0], "result", nickname, path)
-    words = _first_words(calls)
-    by_words = next((tool for tool in free if not words.isdisjoint(_handed_on(tool))), None)
-    return None if by_words is None else _anchor(by_words, "prompt", nickname, path)
+    def __init__(self) -> None:
+        self._by_task: dict[str, list[ToolUse]] = {}
+        self._by_thread: dict[str, list[ToolUse]] = {}
+        self._by_words: dict[str, list[ToolUse]] = {}
+
+    def add(self, tool: ToolUse) -> None:
+        """One more tool call; most tell of no thread."""
+        told = _result_object(tool)
+        if told:
+            self._by_task.setdefault(word(told.get("task_name")), []).append(tool)
+            for thread in {word(told.get(name)) for name in _THREAD_NAMES}:
+                self._by_thread.setdefault(thread, []).append(tool)
+        for words in _handed_on(tool):
+            self._by_words.setdefault(words, []).append(tool)
+
+    def anchor_of(
+        self,
+        thread: str,
+        calls: Sequence[Call],
+        transcripts: Sequence[Transcript],
+        taken: Container[str],
+    ) -> Anchor | None:
+        """Where a thread hangs, or None where nothing says. `calls` are its calls, in order."""
+        told = _transcript_of(thread, calls, transcripts)
+        if told is not None and told.tool_use_id:
+            return Anchor(told.tool_use_id, "transcript", told.agent_type, told.description)
+
+        def free(tools: Iterable[ToolUse]) -> list[ToolUse]:
+            began = calls[0].started
+            return [t for t in tools if t.id not in taken and t.asked_by.started <= began]
+
+        path, nickname = _spawned_as(calls)
+        by_path = free(self._by_task.get(path, ())) if path else []
+        if len(by_path) == 1:
+            return _anchor(by_path[0], "task_name", nickname, path)
+        by_result = free(self._by_thread.get(thread, ()))
+        if len(by_result) == 1:
+            return _anchor(by_result[0], "result", nickname, path)
+        by_words = [t for words in _first_words(calls) for t in free(self._by_words.get(words, ()))]
+        if not by_words:
+            return None
+        first = min(by_words, key=lambda tool: (tool.asked_by.started, tool.place))
+        return _anchor(first, "prompt", nickname, path)
 
 
 def _anchor(tool: ToolUse, by: str, nickname: str, path: str) -> Anchor:
@@ -179,24 +178,9 @@ def _result_object(tool: ToolUse) -> dict[str, Json]:
     return value if isinstance(value, dict) else {}
 
 
-def _task_name(tool: ToolUse) -> str:
-    return word(_result_object(tool).get("task_name"))
-
-
-_RESULT_NAMES = frozenset({"task_name", "agent_id", "thread_id", "session_id"})
-
-
-def _names_thread(tool: ToolUse, thread: str) -> bool:
-    told = _result_object(tool)
-    return any(told.get(name) == thread for name in _RESULT_NAMES - {"task_name"})
-
-
+# What a tool calls the agent that it spawned.
+_THREAD_NAMES = ("agent_id", "thread_id", "session_id")
 _HANDED_ON = ("prompt", "message", "task", "instructions", "input")
-
-
-def may_spawn(tool: ToolUse) -> bool:
-    """Whether a tool call hands words on, or its result names somebody."""
-    return bool(_handed_on(tool)) or not _RESULT_NAMES.isdisjoint(_result_object(tool))
 
 
 def _handed_on(tool: ToolUse) -> set[str]:
@@ -257,39 +241,54 @@ def _rendered(tool: ToolUse) -> str:
     return _normal(f"{tool.block.name} {words}")
 
 
-def judged(check: Call, tools: Iterable[ToolUse], taken: frozenset[str]) -> ToolUse | None:
-    """The tool call that a permission check judges: of its own thread first, the latest first."""
-    action = action_of(check)
-    if not action:
-        return None
-    free = [t for t in tools if t.id not in taken and t.asked_by.started <= check.started]
-    fitting = [tool for tool in free if _fits(action, tool)]
-    fitting.sort(key=lambda t: (t.asked_by.thread == check.thread, t.asked_by.started))
-    return fitting[-1] if fitting else None
-
-
-def _fits(action: str, tool: ToolUse) -> bool:
-    if tool.block.name.startswith("mcp__"):
-        return action.startswith(_normal(tool.block.name))
-    return action[:_COMPARED] == _rendered(tool)[:_COMPARED]
-
-
 _WEB = ("web", "fetch", "search")
 
 
-def used_web(call: Call, tools: Iterable[ToolUse], taken: frozenset[str]) -> ToolUse | None:
-    """The latest earlier web tool call that no summary belongs to yet."""
-    return _latest(call, (t for t in tools if t.block.name.lower().startswith(_WEB)), taken)
+class Actions:
+    """The tool calls of a session, as side calls look for them."""
+
+    def __init__(self) -> None:
+        self._by_words: dict[str, list[ToolUse]] = {}
+        self._by_name: dict[str, list[ToolUse]] = {}
+        self._web: list[ToolUse] = []
+        self._plans: list[ToolUse] = []
+
+    def add(self, tool: ToolUse) -> None:
+        """One more tool call."""
+        name = tool.block.name
+        if name.startswith("mcp__"):
+            self._by_name.setdefault(_normal(name), []).append(tool)
+        else:
+            self._by_words.setdefault(_rendered(tool)[:_COMPARED], []).append(tool)
+        if name.lower().startswith(_WEB):
+            self._web.append(tool)
+        if name == "ExitPlanMode":
+            self._plans.append(tool)
+
+    def judged_by(self, check: Call, taken: Container[str]) -> ToolUse | None:
+        """The tool call that a permission check judges: of its own thread first, the latest."""
+        action = action_of(check)
+        if not action:
+            return None
+        fitting = list(self._by_words.get(action[:_COMPARED], ()))
+        for name, tools in self._by_name.items():
+            fitting += tools if action.startswith(name) else []
+        return _latest(check, fitting, taken)
+
+    def used_web(self, call: Call, taken: Container[str]) -> ToolUse | None:
+        """The latest earlier web tool call that no summary belongs to yet."""
+        return _latest(call, self._web, taken)
+
+    def left_plan_mode(self, call: Call, taken: Container[str]) -> ToolUse | None:
+        """The latest earlier call to leave plan mode that no name belongs to yet."""
+        return _latest(call, self._plans, taken)
 
 
-def left_plan_mode(call: Call, tools: Iterable[ToolUse], taken: frozenset[str]) -> ToolUse | None:
-    """The latest earlier call to leave plan mode that no name belongs to yet."""
-    return _latest(call, (t for t in tools if t.block.name == "ExitPlanMode"), taken)
-
-
-def _latest(call: Call, tools: Iterable[ToolUse], taken: frozenset[str]) -> ToolUse | None:
+def _latest(call: Call, tools: Iterable[ToolUse], taken: Container[str]) -> ToolUse | None:
     free = [t for t in tools if t.id not in taken and t.asked_by.started <= call.started]
-    return max(free, key=lambda t: t.asked_by.started, default=None)
+    return max(
+        free, key=lambda t: (t.asked_by.thread == call.thread, t.asked_by.started), default=None
+    )
 
 
 def verdict_of(check: Call, stage: int) -> dict[str, Json] | None:

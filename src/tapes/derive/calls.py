@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from tapes.derive.chain import Addresses, Node, boundary, last_of_chain, plain
 from tapes.derive.kinds import COMPACTION, MAIN, kinds_of
-from tapes.exchange import Response
+from tapes.exchange import Response, State
 from tapes.providers.turn import AnswerState, Message, Text, ToolResult, Turn
-from tapes.rows import RawTurn, moments
+from tapes.rows import RawTurn, Status, moments
 
 # A wall time that a provider or a capture reports, where nothing better is known.
 _DURATION = "total_duration_ns"
@@ -60,6 +60,34 @@ class Call:
     def leads(self) -> bool:
         """Whether it is a main call of the main thread."""
         return self.kind == MAIN and not self.thread
+
+    @property
+    def status(self) -> Status:
+        """What became of it."""
+        answer = self.turn.answer
+        if answer.state is AnswerState.COMPLETE:
+            return Status.OK
+        left = self._cut is State.ABORTED_BY_CLIENT
+        if left and (answer.failure is None or answer.failure.code == "client_disconnect"):
+            return Status.ABORTED
+        return Status.ERROR
+
+    @property
+    def error_type(self) -> str:
+        """The provider's code, or the word for how the answer was cut; "" where all is well."""
+        answer = self.turn.answer
+        if answer.failure is not None:
+            return answer.failure.code
+        if answer.state is AnswerState.COMPLETE:
+            return ""
+        return "truncated" if self._cut is None else self._cut.value
+
+    @property
+    def _cut(self) -> State | None:
+        """Who cut the exchange short, or None where nobody did."""
+        exchange = self.raw.exchange
+        whole = exchange is None or exchange.state is State.COMPLETE
+        return None if whole or exchange is None else exchange.state
 
     def new_messages(self) -> list[tuple[int, Node]]:
         """What it says first and what is no history, in order."""

@@ -14,6 +14,7 @@ from decimal import Decimal
 from tapes.derive.belonging import with_sessions
 from tapes.derive.calls import Call, Reading, calls_of
 from tapes.derive.chain import Addresses, with_ids
+from tapes.derive.placing import Placing
 from tapes.derive.rollups import (
     SESSION_PREVIEW,
     Pricing,
@@ -30,7 +31,8 @@ from tapes.derive.rollups import (
     unpriced,
     worst,
 )
-from tapes.derive.spans import Owner, Weaver, tool_status
+from tapes.derive.spans import Owner, Spans, links_of
+from tapes.derive.tools import ToolUse, tool_status
 from tapes.envelope import Envelope
 from tapes.jsontext import Json
 from tapes.providers.reading import DropReason, read
@@ -152,29 +154,30 @@ def _session(
 ) -> Projection:
     prices = prices_of(calls, price)
     owner = Owner(session_id, calls[0].raw.envelope.org_id or NO_ORG)
-    weaver = Weaver(calls, transcripts, owner, prices)
-    woven = weaver.weave()
-    traces = [trace_of(trace, owner, prices) for trace in woven]
-    spans = [span for trace in woven for span in trace.spans]
+    placing = Placing(calls, transcripts)
+    maker = Spans(placing, owner, prices)
+    drawn = [(draft, tuple(maker.of(draft))) for draft in placing.drafts]
+    traces = [trace_of(draft, spans, owner, prices) for draft, spans in drawn]
+    spans = [span for _, its_spans in drawn for span in its_spans]
     session = replace(
-        _session_row(session_id, calls, traces, weaver, prices),
+        _session_row(session_id, calls, traces, list(placing.tools.values()), prices),
         kind_counts=kind_counts(spans),
         fidelity=worst(span.fidelity for span in spans),
     )
-    return Projection((session,), tuple(traces), tuple(spans), tuple(weaver.links))
+    links = links_of(placing, owner)
+    return Projection((session,), tuple(traces), tuple(spans), tuple(links))
 
 
 def _session_row(
     session_id: str,
     calls: Sequence[Call],
     traces: Sequence[Trace],
-    weaver: Weaver,
+    tools: Sequence[ToolUse],
     prices: Mapping[str, Decimal | None],
 ) -> Session:
     said = _said([call.raw.envelope for call in calls])
     total = totals(calls, prices)
     leads = [call for call in calls if call.leads]
-    tools = list(weaver.tools.values())
     results = [tool_status(tool) for tool in tools if tool.result is not None]
     prompts = (trace.user_prompt for trace in traces if not trace.synthetic)
     return Session(

@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TypeVar
 
-from tapes.derive.anchors import ToolUse
 from tapes.derive.calls import Call
 from tapes.derive.chain import prompt_words
 from tapes.derive.kinds import MAIN, TITLE
-from tapes.derive.spans import Owner, Woven, call_status, command_of, tool_status
+from tapes.derive.placing import Draft
+from tapes.derive.spans import Owner
+from tapes.derive.tools import ToolUse, command_of, tool_status
 from tapes.envelope import cut
 from tapes.jsontext import Json
 from tapes.loosejson import loose
@@ -76,7 +77,7 @@ class Totals:
         answer, outcome = call.turn.answer, call.raw.outcome
         usage = answer.usage
         self.calls += 1
-        self.failed += call_status(call) is Status.ERROR
+        self.failed += call.status is Status.ERROR
         self.replayed += outcome is Outcome.REPLAYED
         if usage is not None:
             self.input = plus(self.input, usage.input)
@@ -146,9 +147,10 @@ def worst(fidelities: Iterable[Fidelity]) -> Fidelity:
 # --- traces -----------------------------------------------------------------------------------
 
 
-def trace_of(woven: Woven, owner: Owner, prices: Mapping[str, Decimal | None]) -> Trace:
-    """The row of a trace."""
-    draft, spans = woven
+def trace_of(
+    draft: Draft, spans: Sequence[Span], owner: Owner, prices: Mapping[str, Decimal | None]
+) -> Trace:
+    """The row of a trace, of which these are the spans in order."""
     everything = totals(draft.calls, prices)
     main = totals((call for call in draft.calls if call.kind == MAIN), prices)
     root, prompt = spans[0], draft.opening.prompt
@@ -204,9 +206,9 @@ def status_of(leads: Sequence[Call], tools: Iterable[ToolUse]) -> str:
     if not leads:
         return "unknown"
     last, reason = leads[-1], (leads[-1].turn.answer.finish_reason or "").lower()
-    if call_status(last) is Status.ABORTED:
+    if last.status is Status.ABORTED:
         return "abandoned"
-    if call_status(last) is Status.ERROR or reason in _FAILED or "error" in reason:
+    if last.status is Status.ERROR or reason in _FAILED or "error" in reason:
         return "failed"
     used = list(tools)
     if has_git_activity(used):
