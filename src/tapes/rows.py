@@ -104,6 +104,7 @@ class RawTurn:
     source: Source = Source.WIRE
     envelope: Envelope = _NOBODY
     session_by: str = ""  # how the session is known: header, agent, body, content
+    provider: str = ""  # as the route says; "" where the paths say it
     agent_name: str = ""
     thread_id: str = ""
     exchange: Exchange | None = None
@@ -250,7 +251,8 @@ class Span:
     agent: str = ""  # the name of the agent, where it has one
     anchor: str = ""  # how the place of a sub-agent is known, or "unanchored"
     provider: str = ""
-    model: str = ""
+    model: str = ""  # that answered
+    request_model: str = ""  # that was asked
     response_id: str = ""
     stop_reason: str = ""
     outcome: str = ""

@@ -10,7 +10,6 @@ CALL = Message("assistant", (ToolCall("toolu_01", "get_weather", {"place": "Oslo
 RESULT = Message("user", (ToolResult("toolu_01", "rain"),))
 
 
-@pytest.mark.row("B9")
 def test_an_open_call_is_named_before_anything_is_sent() -> None:
     found = open_tool_calls([ASK, CALL])
     assert summary(found) == "1 tool call has no result: toolu_01 (get_weather)"

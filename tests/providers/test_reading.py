@@ -133,6 +133,24 @@ def test_a_reduced_form_is_believed_where_it_is_current_or_all_there_is() -> Non
     assert told.answer.parts == (Text("as kept"),)  # type: ignore[union-attr] # a turn
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_where_nobody_says_a_path_the_providers_name_says_the_shape(case: Case) -> None:
+    made = exchange(case.path, case.request, case.stream, content_type=case.content_type)
+    assert isinstance(made.request, Request)
+    pathless = replace(made, request=replace(made.request, url=""))
+    turn = read(pathless, provider_name=case.provider.name)
+    assert isinstance(turn, Turn)
+    assert turn.api == case.provider.api
+    assert turn.state is AnswerState.COMPLETE
+    assert read(pathless) is DropReason.UNKNOWN_PROVIDER
+
+
+def test_a_route_may_give_a_provider_its_own_name() -> None:
+    turn = read(chat(), provider_name="groq")
+    assert isinstance(turn, Turn)
+    assert (turn.provider, turn.api) == ("groq", "chat")
+
+
 # --- reasons ----------------------------------------------------------------------------------
 
 

@@ -75,7 +75,7 @@ class Memory:
     def _read(self, raw: RawTurn) -> Turn | DropReason:
         if raw.exchange is None:
             return DropReason.REQUEST_DECODE
-        turn = read(raw.exchange, raw.reduced, self._remember)
+        turn = read(raw.exchange, raw.reduced, self._remember, provider_name=raw.provider)
         if isinstance(turn, DropReason):
             return turn
         choices = turn.answer.choices

@@ -128,6 +128,7 @@ class Spans:
             thread_id=call.thread,
             provider=call.turn.provider,
             model=call.turn.model,
+            request_model=call.turn.asked.model,
             response_id=answer.id,
             stop_reason=answer.finish_reason or "",
             outcome=raw.outcome.value,

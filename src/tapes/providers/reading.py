@@ -2,8 +2,8 @@
 
 Rule 1: what was asked is shown even where no answer came: a failed call is a turn with a failure.
 Rule 2: the reasons are a closed, ordered list; `drop_reason` gives the first that fits.
-Rule 3: the path says whose shape the bodies have; where there is no path, or it says nothing, the
-        bodies do.
+Rule 3: the path says whose shape the bodies have; where there is no path, the provider's name does,
+        and where nobody names one, the bodies.
 
 Knows nothing of sessions or stores.  Pure.
 """
@@ -99,29 +99,39 @@ def provider_of_value(value: Json, event: str = "") -> Provider | None:
 # --- reading ----------------------------------------------------------------------------------
 
 
-def read(exchange: Exchange, form: Json = None, remember: Memo = no_memo) -> Turn | DropReason:
+def read(
+    exchange: Exchange, form: Json = None, remember: Memo = no_memo, *, provider_name: str = ""
+) -> Turn | DropReason:
     """The turn of an exchange, or why it is none.
 
     `form` is the answer's reduced form where it is at hand. It is believed where it was made by
-    this version, or where there are no bytes to make it from.
+    this version, or where there are no bytes to make it from. `provider_name` is what the capture
+    calls the provider; it decides about the shape only where the request has no URL.
     """
     request = exchange.request
     if not isinstance(request, Request):
         return _read_plain(exchange, remember)
-    if not is_turn_request(request.method, request.url):
+    if request.url and not is_turn_request(request.method, request.url):
         return DropReason.NON_TURN_REQUEST
     body = _request_body(request)
     if body is None:
         return DropReason.REQUEST_DECODE
     path = plain_path(request.url)
-    provider = provider_of_path(path)
+    provider = provider_of_path(path) if path else _provider_named(provider_name, body)
     if provider is None:
         return DropReason.UNKNOWN_PROVIDER
     has_bytes = isinstance(exchange.response, Response)
     answer = answer_of(form) if is_current(form) or not has_bytes else None
     answer = answer or _answer(exchange, provider)
     asked = provider.asked(body, path, remember)
-    return Turn(provider.name, provider.api, asked, _named(answer))
+    return Turn(provider_name or provider.name, provider.api, asked, _named(answer))
+
+
+def _provider_named(name: str, body: dict[str, Json]) -> Provider | None:
+    """The provider of that name whose requests look like this one, or None."""
+    if name == "openai" and "messages" not in body and "input" in body:
+        return RESPONSES
+    return next((provider for provider in PROVIDERS if provider.name == name), None)
 
 
 def _request_body(request: Request) -> dict[str, Json] | None:

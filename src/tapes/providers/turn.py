@@ -260,6 +260,11 @@ class Turn:
     answer: Answer
 
     @property
+    def state(self) -> AnswerState:
+        """What became of it."""
+        return self.answer.state
+
+    @property
     def model(self) -> str:
         """The model that answered, else the one that was asked."""
         return self.answer.model or self.asked.model
