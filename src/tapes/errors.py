@@ -17,7 +17,7 @@
         UnreadableTape, DamagedTape, NewerTape, UnwritableTape, ClosedTape, UnknownKind, UnknownKey
         NotCanonical, UnknownCanonicalizer, NotAnAnswer, MissingLive, AsyncLive
         SecretFound, UndecodableBody, UnsupportedCoding, OversizeBody
-        BadSetting, BadRule, MergeConflict, MissingExtra, UnusedRecordings
+        BadSetting, BadRule, BadEnvelope, MergeConflict, MissingExtra, UnusedRecordings
 
 Each class says its slug (the name in the docs), the exit status of the command line and the
 HTTP status of the proxy. Knows nothing of tapes, clients or terminals.  Pure.
@@ -253,6 +253,12 @@ class BadRule(BadSetting):
     """A rule of a `tapes.toml` cannot be read."""
 
     slug = "bad-rule"
+
+
+class BadEnvelope(TapesError):
+    """What a caller says about its session cannot be true: each problem is named."""
+
+    slug = "bad-envelope"
 
 
 class MergeConflict(TapesError):
