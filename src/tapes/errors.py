@@ -17,6 +17,7 @@
         NotCanonical, UnknownCanonicalizer, NotAnAnswer, MissingLive, AsyncLive
         SecretFound, UndecodableBody, UnsupportedCoding, OversizeBody
         BadSetting, BadRule, MergeConflict, MissingExtra
+        ForeignFile, NotCarried, NotSendable
 
 Each class says its slug (the name in the docs), the exit status of the command line and the
 HTTP status of the proxy. Knows nothing of tapes, clients or terminals.  Pure.
@@ -253,3 +254,24 @@ class MissingExtra(TapesError):
     """A part of the project that is an extra is not installed."""
 
     slug = "missing-extra"
+
+
+class ForeignFile(TapesError):
+    """A file of another tool is not what it should be."""
+
+    slug = "foreign-file"
+    exit_status = 3
+
+
+class NotCarried(TapesError):
+    """An exchange cannot be carried from or to another tool's file."""
+
+    slug = "not-carried"
+    exit_status = 5
+    http_status = 409
+
+
+class NotSendable(TapesError):
+    """A recorded request cannot be sent again as it was."""
+
+    slug = "not-sendable"
