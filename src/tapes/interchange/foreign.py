@@ -93,41 +93,73 @@ def brought(
         redactor.request(found.request)
         redactor.response(found.response)
     exchanges, notes, secrets = list[Exchange](), list(reading.notes), Counter[str]()
-    taken: dict[str, set[int]] = {}
-    for found in reading.found:
-        request, response = redactor.request(found.request), redactor.response(found.response)
-        secrets += _secrets(found, request, response)
-        identity, used = http_identity(request, rules, also_headers)
-        key = key_of(http_text(identity))
-        samples = taken.setdefault(key, set())
-        sample = _free_sample(found.sample, samples)
-        state, answer_key = State.COMPLETE, sample_key(key, sample)
-        if _is_cut(response):
-            state, answer_key = State.UPSTREAM_ERROR, evidence_key(answer_key)
+    kept = [_kept(found, redactor, rules, also_headers) for found in reading.found]
+    numbers = _Samples((one.key, one.found.sample) for one in kept)
+    for one in kept:
+        found, response = one.found, one.response
+        secrets += _secrets(found, one.request, response)
+        is_cut = _is_cut(response)
+        sample = numbers.next(one.key, found.sample, keep=not is_cut)
+        key = sample_key(one.key, sample)
+        if is_cut:
             notes.append(
                 Note(found.place, "the stream did not end: kept as evidence, it never answers")
             )
-        else:
-            samples.add(sample)
         exchanges.append(
             Exchange(
-                key=answer_key,
+                key=evidence_key(key) if is_cut else key,
                 canonicalizer=HTTP_1,
-                request=request,
+                request=one.request,
                 response=response,
                 sample=sample,
-                state=state,
+                state=State.UPSTREAM_ERROR if is_cut else State.COMPLETE,
                 recorded_at=found.recorded_at,
-                rules=tuple(rule.declaration() for rule in used),
+                rules=tuple(rule.declaration() for rule in one.rules),
             )
         )
     return Brought(tuple(exchanges), tuple(notes), secrets)
 
 
-def _free_sample(wanted: int | None, taken: set[int]) -> int:
-    if wanted is not None and wanted not in taken:
-        return wanted
-    return max(taken, default=-1) + 1
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A found exchange as it may come to rest, and the key of its request."""
+
+    found: Found
+    request: Request
+    response: Response
+    key: str
+    rules: tuple[Rule, ...]
+
+
+def _kept(
+    found: Found, redactor: Redactor, rules: tuple[Rule, ...], also_headers: frozenset[str]
+) -> _Kept:
+    request = redactor.request(found.request)
+    identity, used = http_identity(request, rules, also_headers)
+    return _Kept(
+        found, request, redactor.response(found.response), key_of(http_text(identity)), used
+    )
+
+
+class _Samples:
+    """The numbers of equal requests: those that say theirs keep it, the others fill the gaps."""
+
+    def __init__(self, said: Iterable[tuple[str, int | None]]) -> None:
+        self._said = {pair for pair in said if pair[1] is not None}
+        self._taken: set[tuple[str, int]] = set()
+        self._next = Counter[str]()
+
+    def next(self, key: str, said: int | None, *, keep: bool) -> int:
+        """The number of the next exchange with this key; `keep` says that nobody else gets it."""
+        number = said
+        if number is None or (key, number) in self._taken:
+            number = self._next[key]
+            while (key, number) in self._taken or (key, number) in self._said:
+                number += 1
+            self._next[key] = number
+        if keep:
+            self._taken.add((key, number))
+        return number
 
 
 def _is_cut(response: Response) -> bool:
