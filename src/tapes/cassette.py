@@ -23,7 +23,7 @@ import os
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -50,6 +50,7 @@ from tapes.errors import (
     BudgetExhausted,
     CassetteError,
     CassetteMiss,
+    ExpiredRecording,
     IncompleteRecording,
     LatchClosed,
     MissingLive,
@@ -60,25 +61,27 @@ from tapes.errors import (
     WrongCanonicalizer,
 )
 from tapes.exchange import Exchange, Request, Response, State
+from tapes.expiry import OnExpiry, expired, how_old
 from tapes.explain import nearest
 from tapes.flights import Flight, Flights, flights_of
 from tapes.halt import listen, raise_refusal
 from tapes.hot import HotAnswers
 from tapes.jsontext import Json, compact, read
 from tapes.modes import MODE, MODE_TABLE, Cell, Mode, live_is_permitted
-from tapes.permit import Clean, Permit, Question, Recorder, last_answer
+from tapes.permit import Clean, Permit, Question, Recorder, is_passing, last_answer
 from tapes.prices import price_of
 from tapes.project import Declared, declared_for
 from tapes.providers.bounds import hides_variance, output_bound
 from tapes.providers.usage import Usage
 from tapes.redact import SECRET_PATTERNS, Redactor
-from tapes.repeats import Order
+from tapes.repeats import Errors, Order
 from tapes.report import STATE, Report, keep_report
 from tapes.tape.base import Tape
 from tapes.tape.beside import make_local
 from tapes.tape.directory import DirectoryTape
 from tapes.tape.kinds import open_tape
 from tapes.varying import vary_json
+from tapes.waiting import at_once
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +155,7 @@ class Cassette:
         )
         self._environ = environ
         self._order = Order() if repeated == "ordered" else None
+        self._errors = Errors()
         self._ledger: Ledger | None = None
         self._flights: Flights | None = None
         self._rekeyed: dict[str, str] | None = None
@@ -198,7 +202,9 @@ class Cassette:
             return self._decide(Question(request, raw_key, chosen))
         if order is not None:
             return self._decide(Question(request, raw_key, order.next(raw_key), order))
-        return self._decide(Question(request, raw_key))
+        return self._decide(
+            Question(request, raw_key, self._errors.before(raw_key), errors=self._errors)
+        )
 
     def _raw_key(self, request: Request | dict[str, Json]) -> str:
         if isinstance(request, Request):
@@ -216,13 +222,16 @@ class Cassette:
     def _verdict(self, question: Question) -> Verdict:
         if self.mode is not Mode.LIVE:
             found = self.tape.find(sample_key(question.raw_key, question.sample))
-            if found is not None:
+            if found is not None and self._holds(found, question):
                 return self._play(found, question)
         clean = self._clean(question)
         if self.mode is not Mode.LIVE and (clean.key != question.raw_key or self.declared.rules):
             found = self._find_clean(clean, question)
-            if found is not None:
+            if found is not None and self._holds(found, question):
                 return self._play(found, question)
+        if self.mode is Mode.REPLAY and question.errors is not None and question.sample:
+            # Nothing was recorded after the kept error: it is the answer.
+            return self._verdict(replace(question, sample=question.sample - 1))
         limits = self._limits_now()
         permitted = live_is_permitted(self.mode, self._latch_now(), limits)
         match MODE_TABLE[self.mode, False, permitted]:
@@ -244,9 +253,39 @@ class Cassette:
                     "HTTP recordings replay with tapes.use(…), plain JSON with Cassette.call(…)",
                 )
             )
+        if self._is_expired(exchange):
+            if self.declared.expired is OnExpiry.FAIL:
+                return self._refuse(self._too_old(exchange))
+            if self.report.served_expired(exchange.key):
+                log.warning("%s", self._too_old(exchange).message)
         self.report.served(exchange.key)
         last_answer.set("tape")
+        question.was_given(exchange.response)
+        if is_passing(exchange.response) and self.declared.retry_after == "now":
+            exchange = replace(exchange, response=at_once(exchange.response))
         return Play(exchange)
+
+    def _holds(self, found: Exchange, question: Question) -> bool:
+        """Whether a recording is the answer, or is to be made again while that is permitted."""
+        if self.mode is not Mode.RECORD:
+            return True
+        is_chosen_error = (
+            question.errors is None and question.order is None and is_passing(found.response)
+        )
+        is_old = self.declared.expired is OnExpiry.RECORD and self._is_expired(found)
+        return not ((is_chosen_error or is_old) and self.live_is_permitted)
+
+    def _is_expired(self, exchange: Exchange) -> bool:
+        max_age = self.declared.max_age
+        return max_age is not None and expired(exchange, max_age, datetime.now(UTC))
+
+    def _too_old(self, exchange: Exchange) -> ExpiredRecording:
+        age = how_old(exchange, datetime.now(UTC))
+        return ExpiredRecording(
+            f"expired: {exchange.key[:12]} on {self.tape.path} is {age},"
+            f" and max_age is {self.declared.max_age}",
+            f"to record it again: {LATCH}=1 tapes tape refresh {self.tape.path} --expired",
+        )
 
     def _refuse(self, error: CassetteError) -> Refusal:
         self.report.refused(error)
@@ -308,6 +347,11 @@ class Cassette:
             self.mode, self._latch_now(), self._limits_now()
         )
 
+    @property
+    def is_unlocked(self) -> bool:
+        """Whether the operator opened the latch or set a budget; the mode alone does not count."""
+        return live_is_permitted(Mode.RECORD, self._latch_now(), self._limits_now())
+
     def _shared_ledger(self) -> Ledger:
         """The count of live calls, shared with every process that uses this tape."""
         if self._ledger is None:
@@ -333,7 +377,7 @@ class Cassette:
     ) -> Verdict:
         # Whoever had the flight before may have recorded the answer meanwhile.
         found = self._find_clean(clean, question) if self.mode is Mode.RECORD else None
-        if found is not None:
+        if found is not None and self._holds(found, question):
             return self._play(found, question)
         unit: Unit | None = None
         if limits.are_set:

@@ -25,7 +25,7 @@ from tapes.jsontext import Copies, Json, require_json
 from tapes.providers.ending import Ending, ending_of
 from tapes.providers.usage import Usage, usage_of, usage_of_value
 from tapes.redact import Redactor
-from tapes.repeats import Order
+from tapes.repeats import Errors, Order
 from tapes.report import Report
 from tapes.tape.base import Tape
 from tapes.varying import Rule
@@ -39,19 +39,34 @@ PASSING_STATUSES = frozenset({401, 403, 407, 408, 409, 425, 429, *range(500, 600
 last_answer: ContextVar[str | None] = ContextVar("tapes_last_answer", default=None)
 
 
+def is_passing(response: Response | Json) -> bool:
+    """Whether an answer is such a state of the provider."""
+    return isinstance(response, Response) and response.status in PASSING_STATUSES
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request on its way through one decision, and the key that it has as it is."""
+    """A request on its way through one decision, and the key that it has as it is.
+
+    `sample` was chosen, or is its place in the group `order`, or counts the kept `errors` that
+    this request was given before.
+    """
 
     request: Request | dict[str, Json]
     raw_key: str
     sample: int = 0
     order: Order | None = None
+    errors: Errors | None = None
 
     def give_back_sample(self) -> None:
         """The call came to nothing: free its place in an ordered group for the next try."""
         if self.order is not None:
             self.order.give_back(self.raw_key, self.sample)
+
+    def was_given(self, response: Response | Json) -> None:
+        """The question has this answer: after a kept error, the next try gets the next one."""
+        if self.errors is not None and is_passing(response):
+            self.errors.gave(self.raw_key, self.sample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +94,20 @@ class Recorder:
         self, question: Question, clean: Clean, key: str, response: Response | Json, state: State
     ) -> Exchange:
         """Put an exchange on the tape, durably and without secrets. Raises TapeFailed."""
+        exchange = self.made(question, clean, key, response, state)
+        try:
+            self.tape.append(exchange)
+        except TapesError as error:
+            raise TapeFailed(error.message, error.remedy) from error
+        return exchange
+
+    def made(
+        self, question: Question, clean: Clean, key: str, response: Response | Json, state: State
+    ) -> Exchange:
+        """An exchange as it may come to rest, made now."""
         over_http = isinstance(response, Response)
         redact = self.redactor.response if over_http else self.redactor.value
-        exchange = Exchange(
+        return Exchange(
             key=key,
             canonicalizer=HTTP_1 if over_http else self.canonicalizer,
             request=clean.request,
@@ -91,11 +117,6 @@ class Recorder:
             recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             rules=tuple(rule.declaration() for rule in clean.rules),
         )
-        try:
-            self.tape.append(exchange)
-        except TapesError as error:
-            raise TapeFailed(error.message, error.remedy) from error
-        return exchange
 
     def settle(self, unit: Unit | None, usage: Usage | None) -> None:
         """Put what a call cost in the place of what was set aside for it."""
@@ -109,7 +130,8 @@ class Permit:
     """The right to make one live call, spent already; and the recorder of its answer.
 
     HTTP: `answered`, `feed` for every piece, then `finish`. Plain JSON: `keep`. Where it comes to
-    nothing: `abandon` after an answer had begun, `failed` before.
+    nothing: `abandon` after an answer had begun, `failed` before. Whoever only wants to see the
+    answer takes `preview` and ends with `discard`.
     """
 
     def __init__(
@@ -143,6 +165,11 @@ class Permit:
 
     # --- HTTP
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the upstream began to answer."""
+        return self._head.status != 0
+
     def answered(self, status: int, headers: Headers, reason: str = "") -> None:
         """The upstream began to answer."""
         self._head = Response(status, headers, reason=reason)
@@ -163,7 +190,7 @@ class Permit:
         if ending_of(content_type, plain) is Ending.OPEN:
             return self.abandon(State.UPSTREAM_ERROR)
         usage = usage_of(content_type, plain)
-        if response.status in PASSING_STATUSES and not self._recorder.store_errors:
+        if is_passing(response) and not self._recorder.store_errors:
             self._end(usage, "not_stored")
             self._question.give_back_sample()
             return None
@@ -198,6 +225,28 @@ class Permit:
                     self._recorder.ledger().give_back(self._unit)
             finally:
                 self._flight.land()
+        self._question.give_back_sample()
+
+    def preview(self, response: Json = None) -> Exchange:
+        """The exchange as it would be kept, which decides nothing; `response` for plain JSON.
+
+        Its state says whether the answer is whole.
+        """
+        if not isinstance(self._question.request, Request):
+            return self._recorder.made(
+                self._question, self._clean, self.key, response, State.COMPLETE
+            )
+        so_far, plain, content_type = self._whole()
+        is_open = ending_of(content_type, plain) is Ending.OPEN
+        state = State.UPSTREAM_ERROR if is_open else State.COMPLETE
+        return self._recorder.made(self._question, self._clean, self.key, so_far, state)
+
+    def discard(self) -> None:
+        """The call was made and is paid; its answer is not kept."""
+        if self._over:
+            return
+        _, plain, content_type = self._whole()
+        self._end(usage_of(content_type, plain), "not_stored")
         self._question.give_back_sample()
 
     def _whole(self) -> tuple[Response, bytes, str | None]:
@@ -238,6 +287,7 @@ class Permit:
             self._end(usage, outcome)
         if state is State.COMPLETE:
             self._recorder.report.recorded(key)
+            self._question.was_given(response)
         last_answer.set("live")
         return exchange
 

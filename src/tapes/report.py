@@ -44,6 +44,7 @@ class Report:
         self.recordings: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.refusals: list[str] = []
+        self.expired: set[str] = set()
         self._lock = threading.Lock()
 
     def served(self, key: str, times: int = 1) -> None:
@@ -55,6 +56,13 @@ class Report:
         """An answer was put on the tape."""
         with self._lock:
             self.recordings[key] += 1
+
+    def served_expired(self, key: str) -> bool:
+        """An answer was given that is too old; True for the first time with this key."""
+        with self._lock:
+            is_new = key not in self.expired
+            self.expired.add(key)
+            return is_new
 
     def count(self, name: str) -> None:
         """One more of: live, not_stored, incomplete."""
@@ -90,6 +98,7 @@ class Report:
             "refused": self.counts["refused"],
             "not_stored": self.counts["not_stored"],
             "incomplete": self.counts["incomplete"],
+            "expired": len(self.expired),
             "refusals": list(self.refusals),
         }
 
