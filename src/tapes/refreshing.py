@@ -23,8 +23,8 @@ from typing import assert_never
 from tapes.budget import CALLS, LATCH
 from tapes.canonical import key_of_exchange_request, sample_key
 from tapes.cassette import Busy, Cassette, Play, Refusal
-from tapes.comparing import TELLING, Change, Kind, changes
 from tapes.credentials import with_credentials
+from tapes.drift import TELLING, Change, Kind, changes
 from tapes.errors import (
     BadSetting,
     CassetteError,

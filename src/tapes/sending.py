@@ -59,6 +59,9 @@ def send(permit: Permit, timeout: float = TIMEOUT_S) -> None:
         raise NotAnswered(
             f"{urlsplit(request.url).netloc} {what}: {str(error) or type(error).__name__}"
         ) from error
+    except ValueError as error:  # a header or a path that HTTP cannot say
+        permit.failed(we_left=False)
+        raise NotSendable(f"the request is not HTTP: {error}") from error
     finally:
         connection.close()
 
@@ -97,7 +100,7 @@ def _exchange(
     connection.putheader("Host", urlsplit(request.url).netloc.rpartition("@")[2])
     for name, value in request.headers:
         if name.lower() not in _HOP_BY_HOP:
-            connection.putheader(name, value.encode("latin-1"))
+            connection.putheader(name.encode("latin-1"), value.encode("latin-1"))
     if request.body or request.method.upper() in _WITH_BODY:
         connection.putheader("Content-Length", str(len(request.body)))
     connection.endheaders(request.body or None)

@@ -1,4 +1,4 @@
-"""Two answers to one request, held side by side, place by place.
+"""How a provider's answer of now differs from the recorded one, place by place.
 
 Rule 1: what changes with every answer (ids, times, usage) is told apart from what the answer says
         and from what it is made of.
