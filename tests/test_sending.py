@@ -24,6 +24,18 @@ def permit_for(request: Request, cassette: Cassette | None = None) -> Permit:
     return permit
 
 
+def received(connection: socket.socket) -> bytes:
+    """A whole request: its head, and as much body as that says."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(65536)
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+    while len(body) < length:
+        body += connection.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
 @contextmanager
 def raw_server(answer: Callable[[bytes], bytes]) -> Iterator[tuple[str, list[bytes]]]:
     """A server that answers the bytes of one request with bytes, and hangs up."""
@@ -34,7 +46,7 @@ def raw_server(answer: Callable[[bytes], bytes]) -> Iterator[tuple[str, list[byt
     def serve() -> None:
         connection, _ = listener.accept()
         with connection:
-            heads.append(connection.recv(65536))
+            heads.append(received(connection))
             connection.sendall(answer(heads[0]))
 
     thread = threading.Thread(target=serve)
