@@ -294,5 +294,4 @@ class NotAnswered(TapesError):
     """A request was sent, and no whole answer came."""
 
     slug = "not-answered"
-    exit_status = 6
     http_status = 502

@@ -52,6 +52,7 @@ class Outcome(StrEnum):
     SAME = "same"
     CHANGED = "changed"
     RECORDED = "recorded"
+    KEPT = "kept"  # an error that was kept by choice is not made again
     NOT_SENDABLE = "not sendable"
     FAILED = "failed"
     LEFT = "left"  # not reached before a refusal ended the round
@@ -270,7 +271,7 @@ class _Caller:
     def check(self, item: Item) -> Checked:
         recorded = item.recorded
         if recorded is not None and is_passing(recorded.response):
-            return Checked(item, Outcome.NOT_SENDABLE, reason="an error that was kept by choice")
+            return Checked(item, Outcome.KEPT, reason="an error that was kept by choice")
         try:
             permit = self._permit(self._sendable(item.request), item.sample)
             answer = self._answer(permit)

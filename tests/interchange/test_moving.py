@@ -1,6 +1,7 @@
 """Files of other tools onto tapes and back."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def test_another_answer_to_a_recorded_request_is_a_conflict_unless_it_is_to_hold
     tape = MemoryTape()
     import_into(tape, read(entry(response=content("old"))))
     new = read(entry(response=content("new")))
-    with pytest.raises(MergeConflict, match="another answer"):
+    with pytest.raises(MergeConflict, match="otherwise than memory"):
         import_into(tape, new)
     assert len(list(tape.exchanges())) == 1
     assert import_into(tape, new, replace_answers=True).added == 1
@@ -64,6 +65,28 @@ def test_a_file_that_cannot_be_carried_whole_leaves_the_tape_untouched() -> None
         import_into(tape, reading)
     assert not list(tape.exchanges())
     assert import_into(tape, reading, partial=True).added == 1
+
+
+def test_several_files_land_on_a_tape_together_or_not_at_all() -> None:
+    one, other, third = (
+        replace(read(entry(response=content(text))), source=name)
+        for name, text in (("a.har", "x"), ("b.har", "x"), ("c.har", "y"))
+    )
+    tape = MemoryTape()
+    with pytest.raises(MergeConflict, match=r"c\.har answers"):
+        import_into(tape, one, other, third)
+    assert not list(tape.exchanges())
+    done = import_into(tape, one, other)
+    assert (done.added, done.there_already) == (1, 1)
+
+
+def test_notes_name_the_file_that_they_are_about() -> None:
+    reading = read_file(har.write([exchange(b"a")]).data, "x.har")
+    blocked = replace(read(entry(response={"status": 0})), source="y.har")
+    done = import_into(MemoryTape(), reading, blocked)
+    assert [note.place for note in done.notes] == ["y.har, entry 1"]
+    with pytest.raises(ForeignFile, match=r"^z\.yaml: not YAML"):
+        read_file(b"{", "z.yaml")
 
 
 def test_hosts_choose_what_is_imported() -> None:

@@ -57,10 +57,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was found in a foreign file."""
+    """What was found in a foreign file; `source` is the file's name."""
 
     found: tuple[Found, ...]
     notes: tuple[Note, ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 Rule 1: all or nothing. A file that cannot be carried whole is refused before the tape is touched,
         unless the caller said that a part will do.
 Rule 2: importing the same file twice changes nothing. A different answer to a request that the
-        tape answers already is a conflict, unless the caller said that the new one holds.
+        tape, or a file before it, answers already is a conflict, unless the caller said that the
+        new one holds.
 
 Knows nothing of commands.
 """
@@ -62,43 +63,74 @@ def format_of(data: bytes, name: str = "") -> Format:
 def read_file(
     data: bytes, name: str = "", *, kind: Format | None = None, model: str | None = None
 ) -> Reading:
-    """What a file holds. Raises ForeignFile."""
-    match kind or format_of(data, name):
-        case Format.VCR:
-            return vcr.read(data)
-        case Format.HAR:
-            return har.read(data)
-        case Format.AIMOCK:
-            return aimock.read(data, name, model=model)
+    """What a file holds. Raises ForeignFile naming the file."""
+    try:
+        match kind or format_of(data, name):
+            case Format.VCR:
+                reading = vcr.read(data)
+            case Format.HAR:
+                reading = har.read(data)
+            case Format.AIMOCK:
+                reading = aimock.read(data, name, model=model)
+    except ForeignFile as error:
+        raise ForeignFile(
+            f"{name}: {error.message}" if name else error.message, error.remedy
+        ) from error
+    return replace(reading, source=name)
 
 
 def import_into(
     tape: Tape,
-    reading: Reading,
-    *,
+    *readings: Reading,
     hosts: Iterable[str] = (),
     partial: bool = False,
     replace_answers: bool = False,
     declared: Declared | None = None,
 ) -> Imported:
-    """Put the exchanges of a reading on a tape, redacted. `hosts` takes those of some hosts alone.
+    """Put the exchanges of readings on a tape, redacted. `hosts` takes those of some hosts alone.
 
     Raises NotCarried, MergeConflict or SecretFound before the tape is touched, and UnwritableTape.
     """
     declared = declared_for(tape.path) if declared is None else declared
-    redactor = Redactor(
-        patterns=(*SECRET_PATTERNS, *declared.patterns), refuse=declared.secrets == "refuse"
-    )
-    chosen = _of_hosts(reading, frozenset(hosts))
-    came = brought(chosen, redactor, declared.rules, declared.headers)
-    if not partial:
-        _require_whole(came.notes)
-    new = [exchange for exchange in came.exchanges if not _is_there(tape, exchange)]
-    if not replace_answers:
-        _require_no_conflict(tape, new)
-    for exchange in new:
+    new, done = dict[str, Exchange](), Imported(0, 0, Counter(), ())
+    for reading in readings:
+        redactor = Redactor(
+            patterns=(*SECRET_PATTERNS, *declared.patterns), refuse=declared.secrets == "refuse"
+        )
+        chosen = _of_hosts(reading, frozenset(hosts))
+        came = brought(chosen, redactor, declared.rules, declared.headers)
+        if not partial:
+            _require_whole(_named(came.notes, reading.source))
+        known = 0
+        for exchange in came.exchanges:
+            other = new.get(exchange.key) or tape.find(exchange.key)
+            if other is not None and _answer(other) == _answer(exchange):
+                known += 1
+            elif other is None or replace_answers or exchange.state is not State.COMPLETE:
+                new[exchange.key] = exchange
+            else:
+                raise _conflict(tape, exchange, reading.source)
+        done = Imported(
+            len(new),
+            done.there_already + known,
+            done.secrets + came.secrets,
+            (*done.notes, *_named(came.notes, reading.source)),
+        )
+    for exchange in new.values():
         tape.append(exchange)
-    return Imported(len(new), len(came.exchanges) - len(new), came.secrets, came.notes)
+    return done
+
+
+def _named(notes: Iterable[Note], source: str) -> tuple[Note, ...]:
+    return tuple(replace(n, place=f"{source}, {n.place}") if source else n for n in notes)
+
+
+def _conflict(tape: Tape, exchange: Exchange, source: str) -> MergeConflict:
+    return MergeConflict(
+        f"{source or 'the file'} answers {exchange.key[:12]} otherwise than {tape.path} or a file"
+        " before it",
+        "to let the imported answers hold: --replace",
+    )
 
 
 def _of_hosts(reading: Reading, hosts: frozenset[str]) -> Reading:
@@ -120,11 +152,6 @@ def _require_whole(notes: Iterable[Note]) -> None:
         )
 
 
-def _is_there(tape: Tape, exchange: Exchange) -> bool:
-    other = tape.find(exchange.key)
-    return other is not None and _answer(other) == _answer(exchange)
-
-
 def _answer(exchange: Exchange) -> object:
     """An answer without its times: the same body comes at another pace every time."""
     response = exchange.response
@@ -133,22 +160,18 @@ def _answer(exchange: Exchange) -> object:
     return response.status, response.headers, response.body
 
 
-def _require_no_conflict(tape: Tape, exchanges: Iterable[Exchange]) -> None:
-    for exchange in exchanges:
-        if exchange.state is State.COMPLETE and tape.find(exchange.key) is not None:
-            raise MergeConflict(
-                f"{tape.path} has another answer to {exchange.key[:12]} already",
-                "to let the imported answers hold: --replace",
-            )
-
-
 def export_from(
-    exchanges: Iterable[Exchange], kind: Format, *, as_json: bool = False, partial: bool = False
+    exchanges: Iterable[Exchange],
+    kind: Format,
+    *,
+    as_json: bool = False,
+    partial: bool = False,
+    version: str = "",
 ) -> Written:
     """The file of another tool with the exchanges of a tape. Raises NotCarried."""
     writers: dict[Format, Callable[[], Written]] = {
         Format.VCR: lambda: vcr.write(exchanges, as_json=as_json),
-        Format.HAR: lambda: har.write(exchanges),
+        Format.HAR: lambda: har.write(exchanges, version=version),
     }
     if kind not in writers:
         raise NotCarried(
