@@ -37,9 +37,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from tapes.credentials import Credential
 from tapes.errors import BadRule, BadSetting
 from tapes.expiry import OnExpiry, age_of
+from tapes.host_keys import Credential
 from tapes.redact import SecretPattern, user_patterns
 from tapes.varying import Rule
 

@@ -23,7 +23,6 @@ from typing import assert_never
 from tapes.budget import CALLS, LATCH
 from tapes.canonical import key_of_exchange_request, sample_key
 from tapes.cassette import Busy, Cassette, Play, Refusal
-from tapes.credentials import with_credentials
 from tapes.drift import TELLING, Change, Kind, changes
 from tapes.errors import (
     BadSetting,
@@ -35,6 +34,7 @@ from tapes.errors import (
 )
 from tapes.exchange import Exchange, Request, Response, State
 from tapes.expiry import expired, how_old
+from tapes.host_keys import with_credentials
 from tapes.jsontext import Json
 from tapes.modes import Mode
 from tapes.permit import Permit, is_passing

@@ -15,9 +15,9 @@ import ssl
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from tapes.credentials import require_no_placeholder
 from tapes.errors import NotAnswered, NotSendable
 from tapes.exchange import Request, State
+from tapes.host_keys import require_no_placeholder
 from tapes.permit import Permit
 
 # A model may think for minutes before its first byte.

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tapes.credentials import Credential, with_credentials
 from tapes.errors import BadRule, NotSendable
 from tapes.exchange import Request
+from tapes.host_keys import Credential, with_credentials
 
 OPENAI = {"OPENAI_API_KEY": "sk-own"}
 

@@ -1,4 +1,4 @@
-"""What a host asks for besides the request: credentials, which never lie on a tape.
+"""The keys that hosts ask for besides the request, which never lie on a tape.
 
 Rule 1: a credential goes to the hosts of its own provider, to those that a `tapes.toml` names, and
         to the base URL that the environment sets for the provider. What a tape says about hosts
