@@ -12,6 +12,7 @@
         NetworkBlocked       a client below the recorder tried to leave this machine
         EffectRefused        a tool effect without a named double
         TapeFailed           the tape could not be read or written in the middle of a run
+        LedgerFailed         live calls could not be counted, so none is permitted
     Exception
       TapesError             all others: bad input, bad settings, damage found by a tool
         UnreadableTape, DamagedTape, NewerTape, UnwritableTape, ClosedTape, UnknownKind, UnknownKey
@@ -116,6 +117,13 @@ class TapeFailed(CassetteError):
     """The tape could not be read or written in the middle of a run."""
 
     slug = "tape-failed"
+    http_status = 500
+
+
+class LedgerFailed(CassetteError):
+    """The count of live calls could not be read or written, so no call is permitted."""
+
+    slug = "ledger-failed"
     http_status = 500
 
 

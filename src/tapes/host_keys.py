@@ -17,9 +17,9 @@ from fnmatch import fnmatchcase
 from urllib.parse import quote, urlsplit
 
 from tapes.canonical import plain_body
+from tapes.credentials import MARK
 from tapes.errors import BadRule, NotSendable
 from tapes.exchange import Request
-from tapes.redact import MARK
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _HINT = 'host = "llm.internal", header = "authorization", value = "Bearer $LLM_KEY"'

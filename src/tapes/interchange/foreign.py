@@ -27,10 +27,11 @@ from tapes.canonical import (
     plain_body,
     sample_key,
 )
+from tapes.credentials import MARK, is_credential_header
 from tapes.errors import ForeignFile, OversizeBody, TapesError, UndecodableBody
 from tapes.exchange import Exchange, Headers, Request, Response, State, header
 from tapes.providers.ending import Ending, ending_of
-from tapes.redact import CREDENTIAL_HEADERS, MARK, Redactor
+from tapes.redact import Redactor
 from tapes.varying import Rule
 from tapes.wire import KNOWN_CODINGS, codings, decoded
 
@@ -184,7 +185,7 @@ def _secrets(found: Found, request: Request, response: Response) -> Counter[str]
     kept = Counter(name.lower() for name, _ in (*request.headers, *response.headers))
     came = Counter(name.lower() for name, _ in (*found.request.headers, *found.response.headers))
     gone = came - kept
-    names.update({name: n for name, n in gone.items() if CREDENTIAL_HEADERS.search(name)})
+    names.update({name: n for name, n in gone.items() if is_credential_header(name)})
     return +names
 
 
