@@ -1,10 +1,14 @@
 """Which credential goes where, and what is never sent."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tapes.errors import BadRule, NotSendable
 from tapes.exchange import Request
 from tapes.host_keys import Credential, with_credentials
+from tapes.project import declared_for
 
 OPENAI = {"OPENAI_API_KEY": "sk-own"}
 
@@ -135,3 +139,12 @@ def test_a_project_may_say_that_a_host_asks_for_nothing() -> None:
 def test_a_credential_that_cannot_be_meant_is_refused(table: dict[str, object]) -> None:
     with pytest.raises(BadRule, match="here"):
         Credential.of(table, "here")
+
+
+def test_what_the_page_declares_can_be_declared(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "refreshing.md").read_text()
+    blocks = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "tapes.toml").write_text("\n".join(reversed(blocks)))
+    found = declared_for(tmp_path / "t.jsonl")
+    assert [credential.host for credential in found.credentials] == ["llm.internal", "llm.lan:8000"]
+    assert found.max_age is not None

@@ -277,9 +277,10 @@ class Cassette:
                 log.warning("%s", error.message)
         self.report.served(exchange.key)
         self.origins.from_tape()
-        question.was_given(exchange.response)
-        if is_passing(exchange.response) and self.declared.retry_after == "now":
-            exchange = replace(exchange, response=at_once(exchange.response))
+        if is_passing(exchange.response):
+            question.was_given_an_error()
+            if self.declared.retry_after == "now":
+                exchange = replace(exchange, response=at_once(exchange.response))
         return Play(exchange)
 
     def _holds(self, found: Exchange, question: Question) -> bool:

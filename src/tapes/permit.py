@@ -76,9 +76,9 @@ class Question:
         if self.order is not None:
             self.order.give_back(self.raw_key, self.sample)
 
-    def was_given(self, response: Response | Json) -> None:
-        """The question has this answer: after a kept error, the next try gets the next one."""
-        if self.errors is not None and is_passing(response):
+    def was_given_an_error(self) -> None:
+        """The answer is a kept error: the next try gets what came after it."""
+        if self.errors is not None:
             self.errors.gave(self.raw_key, self.sample)
 
 
@@ -334,8 +334,9 @@ class Permit:
             self._end(usage, outcome)
         if state is State.COMPLETE:
             self._recorder.report.recorded(key)
-            self._question.was_given(response)
             self._answer.came()
+            if is_passing(response):
+                self._question.was_given_an_error()
         return exchange
 
     def _end(self, usage: Usage | None, outcome: str | None) -> None:

@@ -350,7 +350,7 @@ async def _awaited(response: Awaitable[Json]) -> Json:
 def _failure(answer: Exchange, recorded: Exchange | None) -> str | None:
     """Why an answer must not take the place of the recorded one; None where it may."""
     if answer.state is not State.COMPLETE:
-        return "the stream did not end"
+        return "the stream did not end, or ended in an error"
     response = answer.response
     if not isinstance(response, Response) or response.status < 400:
         return None

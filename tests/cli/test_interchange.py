@@ -1,6 +1,7 @@
 """`tapes import` and `tapes export` as they are typed."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,12 @@ def test_export_tells_programs_what_it_did(in_tmp_path: Path, typed: Typed) -> N
     assert told["file"] == "out.har"
     assert told["exchanges"] == len(json.loads(Path("out.har").read_text())["log"]["entries"])
     assert any(n["left_out"] for n in told["notes"])
+
+
+def test_the_program_on_the_page_runs(in_tmp_path: Path, typed: Typed) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "interchange.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    with provider(lambda _: json_answer("{}")) as at, vcr.use_cassette("weather.yaml"):
+        requests.get(at.url + "/")
+    exec(program, {})
+    assert len(har.read(Path("weather.har").read_bytes()).found) == 1

@@ -104,6 +104,9 @@ def test_the_rules_and_the_secrets_of_a_project_hold_for_imports() -> None:
     import_into(tape, read(entry()), declared=vary)
     (kept,) = tape.exchanges()
     assert kept.rules == ({"query": "a"},)
+    variants = [entry({"headers": [{"name": "x-variant", "value": v}]}) for v in "ab"]
+    import_into(tape, read(*variants), declared=Declared(headers=frozenset({"x-variant"})))
+    assert [exchange.sample for exchange in tape.exchanges()] == [0, 0, 0]
     secret = content("sk-abcdefghijklmnop0123456789")
     with pytest.raises(SecretFound):
         import_into(tape, read(entry(response=secret)), declared=Declared(secrets="refuse"))

@@ -1,9 +1,12 @@
 """Errors kept by choice, recorded from a real server, replayed in their order."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import openai
 import pytest
+from openai.types.chat import ChatCompletion
 
 import tapes
 from tapes.cassette import Cassette, Play
@@ -13,7 +16,7 @@ from tapes.project import Declared
 from tapes.sending import send
 from tapes.tape.base import MemoryTape, Tape
 from tapes.tape.kinds import open_tape
-from tests.loopback import Provider, json_answer, provider
+from tests.loopback import Provider, event_answer, json_answer, provider
 
 KEEP = Declared(errors="store")
 
@@ -125,3 +128,58 @@ def test_the_retry_of_one_request_does_not_move_another() -> None:
         one, other = Request("GET", at.url + "/a"), Request("GET", at.url + "/b")
         assert [ask(cassette, r)[0] for r in (one, other, one, other)] == [429, 200, 429, 200]
         assert len(at.requests) == 3
+
+
+def test_a_stream_that_ended_in_an_error_is_kept_and_passed_like_any_other_error() -> None:
+    failed = event_answer('{"type":"message_start"}', '{"type":"error","error":{"type":"over"}}')
+    whole = event_answer('{"type":"message_start"}', '{"type":"message_stop"}')
+    answers = iter((failed, whole))
+    with provider(lambda _: next(answers)) as at:
+        tape = MemoryTape()
+        request = Request("GET", at.url + "/")
+        cassette = Cassette(tape, "record", latch=True, declared=KEEP)
+        for _ in range(3):
+            ask(cassette, request)
+        again = Cassette(tape, "replay", declared=Declared())
+        bodies = []
+        for _ in range(3):
+            verdict = again.decide(request)
+            assert isinstance(verdict, Play)
+            assert isinstance(verdict.exchange.response, Response)
+            bodies.append(verdict.exchange.response.body)
+        assert bodies == [failed.body, whole.body, whole.body]
+
+
+@pytest.mark.timeout(25)  # the recorded advice is to wait for thirty seconds
+def test_a_real_client_retries_at_once_and_gets_the_answer() -> None:
+    advice = (("retry-after", "30"),)
+    body = '{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[]}'
+    answers = iter((json_answer('{"error":{"message":"later"}}', 429, *advice), json_answer(body)))
+    tape = MemoryTape()
+    with provider(lambda _: json_answer("{}", 400)) as at, sdk(at.url) as client:
+        with pytest.raises(openai.BadRequestError):
+            chat(client)
+        (asked,) = at.requests
+    with provider(lambda _: next(answers)) as at:
+        record_again = Cassette(tape, "record", latch=True, declared=KEEP)
+        for _ in range(2):
+            ask(record_again, replace(asked, url=at.url + "/v1/chat/completions"))
+    cassette = Cassette(tape, "replay", declared=Declared())
+    with provider(lambda r: played(cassette, r)) as at, sdk(at.url) as client:
+        assert chat(client).model == "m"
+        assert len(at.requests) == 2
+
+
+def sdk(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="sk-test", max_retries=2)
+
+
+def chat(client: openai.OpenAI) -> ChatCompletion:
+    return client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
+
+
+def played(cassette: Cassette, request: Request) -> Response:
+    verdict = cassette.decide(request)
+    assert isinstance(verdict, Play), verdict
+    assert isinstance(verdict.exchange.response, Response)
+    return verdict.exchange.response

@@ -95,7 +95,9 @@ def import_into(
     new, done = dict[str, Exchange](), Imported(0, 0, Counter(), ())
     for reading in readings:
         redactor = Redactor(
-            patterns=(*SECRET_PATTERNS, *declared.patterns), refuse=declared.secrets == "refuse"
+            patterns=(*SECRET_PATTERNS, *declared.patterns),
+            refuse=declared.secrets == "refuse",
+            keep=declared.headers,
         )
         chosen = _of_hosts(reading, frozenset(hosts))
         came = brought(chosen, redactor, declared.rules, declared.headers)
