@@ -14,11 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from tapes.exchange import State
 from tapes.scanning import scrub
 from tapes.tape.copying import merge
 from tapes.tape.mending import mend, verify
 from tapes.tape.pruning import Choice, prune
-from tests.making import answers, assorted, call, large, make_tape, tape_in
+from tests.making import answers, call, chat, large, make_tape, tape_in
 
 SECRET = "sk-proj-" + "a1B2" * 8
 _TOUCHING = frozenset(
@@ -88,9 +89,12 @@ def main(kind: str, work: str, folder: Path) -> None:
     different = [call("one", "differently"), call("new"), large("l")]
     other = make_tape(folder / "other.jsonl", different)
 
+    cut = chat("cut", "half", state=State.ABORTED_BY_CLIENT)
+
     def make(number: int) -> str:
         (folder / str(number)).mkdir()
-        path = tape_in(folder / str(number), kind, [*assorted(), call("secret", SECRET)])
+        exchanges = [call("one"), call("two"), cut, large("long"), call("secret", SECRET)]
+        path = tape_in(folder / str(number), kind, exchanges)
         if work == "mend":
             damage(path, kind)
         return path

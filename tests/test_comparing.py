@@ -14,7 +14,6 @@ from tapes.tape.kinds import open_tape
 from tests.making import KINDS, assorted, call, chat, tape_in
 
 
-@pytest.mark.row("F25")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_answers_in_two_kinds_are_no_difference(tmp_path: Path, kind: str) -> None:
     one = tape_in(tmp_path, "jsonl", assorted(), "one")
@@ -24,7 +23,6 @@ def test_the_same_answers_in_two_kinds_are_no_difference(tmp_path: Path, kind: s
     assert found.same == len(assorted()) - 1
 
 
-@pytest.mark.row("F25")
 def test_keys_on_one_side_and_answers_that_differ(tmp_path: Path) -> None:
     one = tape_in(tmp_path, "jsonl", [call("both"), call("mine"), call("x", "1")], "one")
     other = tape_in(tmp_path, "sqlite", [call("x", "2"), call("both"), call("theirs")], "other")

@@ -17,7 +17,6 @@ from tests.making import KINDS, call, chat, tape_in
 KEY = "sk-proj-" + "a1B2" * 8
 
 
-@pytest.mark.row("F26")
 def test_a_hit_names_what_answers_and_how_the_key_comes_about() -> None:
     tape = MemoryTape((call("one"),))
     found = explain(tape, {"prompt": "one", "cwd": "/home/me"}, Declared(), canonicalizer="tape/1")
@@ -27,7 +26,7 @@ def test_a_hit_names_what_answers_and_how_the_key_comes_about() -> None:
     assert found.left_out == ("cwd",)
 
 
-@pytest.mark.row("F26", "N15")
+@pytest.mark.row("N15")
 def test_a_miss_names_the_nearest_recording_and_every_difference() -> None:
     tape = MemoryTape((call("one"), call("another thing")))
     found = explain(tape, {"prompt": "ones", "temperature": 1}, Declared(), canonicalizer="tape/1")
@@ -40,7 +39,6 @@ def test_a_miss_names_the_nearest_recording_and_every_difference() -> None:
     ]
 
 
-@pytest.mark.row("F26")
 def test_rules_and_redactions_are_told() -> None:
     rule = Rule.of({"at": "/run"})
     declared = Declared(rules=(rule,))
@@ -53,7 +51,6 @@ def test_rules_and_redactions_are_told() -> None:
     assert '"run":"VARIES"' in found.text
 
 
-@pytest.mark.row("F26")
 def test_what_of_an_http_request_does_not_count() -> None:
     recorded = chat("hello")
     assert isinstance(recorded.request, Request)

@@ -259,8 +259,10 @@ def test_a_tape_without_secrets_is_not_touched(tmp_path: Path, kind: str) -> Non
 def test_any_file_is_scanned_by_line(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     path.write_text(f"A=1\nOPENAI_API_KEY={KEY}\n# {OTHER}\n")
-    found = [(finding.place, finding.name) for finding in scan_file(path)]
-    assert found == [("line 2", "openai_key"), ("line 3", "github_token")]
+    found = scan_file(path)
+    assert [finding.place for finding in found] == ["line 2", "line 3"]
+    assert found[0].name.startswith("openai")
+    assert found[1].name == "github_token"
     assert all(KEY not in finding.excerpt for finding in scan_file(path))
 
 

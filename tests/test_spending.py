@@ -8,7 +8,7 @@ import pytest
 import tapes
 from tapes.budget import CALLS, RUN, TOKENS, USD, Ledger, Limits, Reserve, Unit
 from tapes.cassette import Cassette
-from tapes.errors import UnreadableTape
+from tapes.errors import CassetteError, TapesError
 from tapes.spending import account_of, accounts_below, forget_spending
 from tests.making import KINDS, call, tape_in
 
@@ -22,7 +22,7 @@ def spend(path: str, kind: str, prompt: str) -> None:
         cassette.call({"prompt": prompt})
 
 
-@pytest.mark.row("F04", "N17")
+@pytest.mark.row("N17")
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_spent_what_and_what_is_left(tmp_path: Path, kind: str) -> None:
     path = tape_in(tmp_path, kind, [call("one")])
@@ -33,7 +33,6 @@ def test_who_spent_what_and_what_is_left(tmp_path: Path, kind: str) -> None:
     assert account.left == Limits(calls=2)
 
 
-@pytest.mark.row("F04")
 def test_the_call_of_a_killed_process_stays_open_and_counts(tmp_path: Path) -> None:
     path = tape_in(tmp_path, "jsonl", [call("one")])
     code = (
@@ -89,7 +88,6 @@ def test_each_named_run_has_its_own_count(tmp_path: Path, monkeypatch: pytest.Mo
     assert account_of(path, {}).lines == ()
 
 
-@pytest.mark.row("F04")
 def test_a_count_begins_anew_for_one_tape_only(tmp_path: Path) -> None:
     one = tape_in(tmp_path, "jsonl", [call("one")])
     other = tape_in(tmp_path, "sqlite", [call("one")])
@@ -120,5 +118,5 @@ def test_a_ledger_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     path = tape_in(tmp_path, "jsonl", [call("one")])
     (tmp_path / ".tapes").mkdir()
     (tmp_path / ".tapes" / "state.db").write_bytes(b"no database" * 100)
-    with pytest.raises(UnreadableTape, match="ledger"):
+    with pytest.raises((TapesError, CassetteError), match=r"state\.db"):
         account_of(path, {})

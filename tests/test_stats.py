@@ -27,7 +27,7 @@ def run_of(pid: int, started: float, ended: float, *keys: str) -> Run:
     return Run("replay", pid, started, ended, {}, dict.fromkeys(keys, 1), {})
 
 
-@pytest.mark.row("B14", "F27")
+@pytest.mark.row("B14")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_runs_did_and_what_replay_saved(tmp_path: Path, kind: str) -> None:
     exchanges = [counted("one"), counted("two", "unknown-model"), call("three"), chat("x")]
@@ -45,7 +45,7 @@ def test_what_runs_did_and_what_replay_saved(tmp_path: Path, kind: str) -> None:
     assert found.unused == 2
 
 
-@pytest.mark.row("B14", "F27")
+@pytest.mark.row("B14")
 def test_what_a_tape_holds(tmp_path: Path) -> None:
     exchanges = [
         counted("one"), counted("one"), counted("two", "other"), call("three"),

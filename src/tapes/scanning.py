@@ -239,19 +239,22 @@ class _Scan:
         named = set[str]()
         for raw in rows:
             progress(raw.done / 2)
-            for _ in self._look(raw):
-                pass
-        for raw in rows:
-            progress(0.5 + raw.done / 2)
-            found = list(self._look(raw))
-            if found:
-                self.places.add(raw.token)
-                self.findings += found
+            self._note(raw, list(self._look(raw)))
             if raw.fault is None:
                 named |= bodies_named(raw.row)
+        if self.findings:  # else no credential was learned, and nothing is to be found with it
+            self.findings.clear()
+            for raw in rows:
+                progress(0.5 + raw.done / 2)
+                self._note(raw, list(self._look(raw)))
         for raw in rows.bodies():
             if raw.fault is None and raw.key not in named:
                 self._look_at_body(raw)
+
+    def _note(self, raw: RawRow, found: list[Finding]) -> None:
+        self.findings += found
+        if found:
+            self.places.add(raw.token)
 
     def _look(self, raw: RawRow) -> Iterator[Finding]:
         path = self._rows.path

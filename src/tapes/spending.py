@@ -66,14 +66,21 @@ class Account:
 
 def account_of(path: str | os.PathLike[str], environ: Mapping[str, str]) -> Account:
     """The account of a tape in the run that the environment names. Raises UnreadableTape."""
+    return _account(os.fspath(path), spends_on(path), environ)
+
+
+def spends_on(path: str | os.PathLike[str]) -> list[Spend]:
+    """Every live call that was counted for a tape, in whichever run. Raises UnreadableTape."""
+    local, name = _place_of(path)
+    return [] if local is None else [s for s in _spends(local / STATE) if s.tape == name]
+
+
+def _place_of(path: str | os.PathLike[str]) -> tuple[Path | None, str]:
+    """The local folder of a tape, and its name there."""
     kind_of_existing(path)
     tape = open_tape(path)
-    try:
-        local, name = tape.local, tape.name
-    finally:
-        tape.close()
-    found = [] if local is None else _spends(local / STATE)
-    return _account(os.fspath(path), [s for s in found if s.tape == name], environ)
+    tape.close()
+    return tape.local, tape.name
 
 
 def accounts_below(folder: str | os.PathLike[str], environ: Mapping[str, str]) -> Iterator[Account]:
@@ -117,12 +124,7 @@ def _spends(ledger: Path) -> list[Spend]:
 
 def forget_spending(path: str | os.PathLike[str]) -> int:
     """Begin a tape's count anew; gives the number of calls forgotten. Raises UnwritableTape."""
-    kind_of_existing(path)
-    tape = open_tape(path)
-    try:
-        local, name = tape.local, tape.name
-    finally:
-        tape.close()
+    local, name = _place_of(path)
     if local is None:
         return 0
     try:

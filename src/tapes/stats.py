@@ -6,15 +6,18 @@ Knows nothing of terminals.
 """
 
 import os
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from tapes.errors import MissingExtra
+from tapes.budget import Spend
+from tapes.errors import MissingExtra, UnreadableTape
 from tapes.exchange import Exchange, State
 from tapes.providers.usage import Usage
-from tapes.report import Run, Savings, runs_of, savings, usage_of_exchange
+from tapes.report import STATE, Run, Savings, runs_of, savings, usage_of_exchange
+from tapes.spending import spends_on
 from tapes.tape.base import Tape
 from tapes.tape.finding import size_of
 from tapes.tape.kinds import open_tape
@@ -42,13 +45,14 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A tape, its runs and what they saved."""
+    """A tape, its runs and what they saved; `spent` are the live calls that a budget counted."""
 
     path: str
     kind: str
     recorded: Recorded
     runs: tuple[Run, ...]
     saved: Savings
+    spent: tuple[Spend, ...]
     unused: int | None
 
     def total(self, name: str) -> int:
@@ -79,13 +83,14 @@ def stats_of(path: str | os.PathLike[str], price: Price, progress: Progress = si
     recorded, keys = _recorded(path, priced, progress)
     tape = open_tape(path)
     try:
-        runs = tuple(runs_of(tape))
+        runs = known_runs(tape)
         saved = savings(_hits(tape, runs), priced)
     finally:
         tape.close()
     latest = latest_used(runs, 1)
     unused = None if latest is None else len(keys - latest)
-    return Stats(os.fspath(path), kind, recorded, runs, saved, unused)
+    spent = tuple(spend for spend in spends_on(path) if spend.state != "returned")
+    return Stats(os.fspath(path), kind, recorded, runs, saved, spent, unused)
 
 
 def never_missing(price: Price) -> Price:
@@ -151,6 +156,18 @@ def _hits(tape: Tape, runs: tuple[Run, ...]) -> Iterator[tuple[Exchange, int]]:
 
 
 # --- runs -------------------------------------------------------------------------------------
+
+
+def known_runs(tape: Tape) -> tuple[Run, ...]:
+    """The runs that are kept of a tape, the latest first. Raises UnreadableTape."""
+    try:
+        return tuple(runs_of(tape))
+    except sqlite3.Error as error:
+        place = None if tape.local is None else tape.local / STATE
+        raise UnreadableTape(
+            f"the runs of {tape.path} cannot be read from {place}: {error}",
+            f"check it with: ls -la {tape.local}",
+        ) from error
 
 
 def latest_used(runs: tuple[Run, ...] | list[Run], count: int) -> set[str] | None:

@@ -18,7 +18,6 @@ def spent(in_tmp_path: Path) -> str:
     return path
 
 
-@pytest.mark.row("F04")
 def test_who_spent_what_and_what_is_left(
     spent: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -30,13 +29,11 @@ def test_who_spent_what_and_what_is_left(
     assert call("two").key[:12] in out
 
 
-@pytest.mark.row("F04")
 def test_all_tapes_below_this_folder(spent: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["budget"]) == 0
     assert capsys.readouterr().out.splitlines()[1].endswith(f"no limit is set           {spent}")
 
 
-@pytest.mark.row("F04")
 def test_a_count_begins_anew(spent: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["budget", "reset", spent]) == 0
     assert "1 live call forgotten" in capsys.readouterr().out

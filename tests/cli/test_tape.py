@@ -46,7 +46,6 @@ def typed_json(typed: Typed) -> Callable[..., Any]:
 # --- ls
 
 
-@pytest.mark.row("F25", "F14", "F15")
 def test_ls_lists_tapes_of_all_kinds(in_tmp_path: Path, typed: Typed) -> None:
     for kind in KINDS:
         tape_in(Path(), kind, assorted(), kind)
@@ -157,7 +156,7 @@ def test_a_key_that_is_not_there(tmp_path: Path, typed: Typed, begin: str, said:
 # --- stats, diff
 
 
-@pytest.mark.row("B14", "F27")
+@pytest.mark.row("B14")
 def test_stats_tell_what_was_saved(
     tmp_path: Path, typed: Typed, typed_json: Callable[..., Any]
 ) -> None:
@@ -186,7 +185,6 @@ def test_stats_price_a_known_model(tmp_path: Path, typed_json: Callable[..., Any
     assert found["recorded"]["unpriced"] == 0
 
 
-@pytest.mark.row("F25")
 def test_diff_of_two_tapes(tmp_path: Path, typed: Typed, typed_json: Callable[..., Any]) -> None:
     one = tape_in(tmp_path, "jsonl", [call("both"), call("mine"), call("x", "1")], "one")
     other = tape_in(tmp_path, "sqlite", [call("both"), call("theirs"), call("x", "2")], "other")
@@ -202,7 +200,6 @@ def test_diff_of_two_tapes(tmp_path: Path, typed: Typed, typed_json: Callable[..
     assert typed("diff", one, one)[0] == 0
 
 
-@pytest.mark.row("F25")
 def test_diff_of_two_exchanges(tmp_path: Path, typed: Typed) -> None:
     path = tape_in(tmp_path, "jsonl", [call("one", "a"), call("two", "a")])
     status, out, _ = typed("diff", path, call("one").key[:8], call("two").key[:8])
@@ -218,7 +215,6 @@ def test_diff_wants_two_tapes_or_a_tape_and_two_keys(tmp_path: Path, typed: Type
 # --- explain
 
 
-@pytest.mark.row("F26")
 def test_explain_a_key_on_the_tape(
     tmp_path: Path, typed: Typed, typed_json: Callable[..., Any]
 ) -> None:
@@ -231,7 +227,7 @@ def test_explain_a_key_on_the_tape(
     assert (found["verdict"], found["answered_by"]) == ("hit", call("one").key)
 
 
-@pytest.mark.row("F26", "N15")
+@pytest.mark.row("N15")
 def test_explain_a_request_that_misses(
     tmp_path: Path,
     typed: Typed,
@@ -253,7 +249,6 @@ def test_explain_a_request_that_misses(
     assert found["nearest"]["places"] == [{"place": "prompt", "asked": "ones", "recorded": "one"}]
 
 
-@pytest.mark.row("F26")
 def test_explain_an_http_request(tmp_path: Path, typed: Typed) -> None:
     path = tape_in(tmp_path, "jsonl", assorted())
     request = tmp_path / "request.json"
@@ -278,7 +273,6 @@ def test_explain_an_answer_that_was_kept_without_its_request(tmp_path: Path, typ
     assert "kept without its request" in err
 
 
-@pytest.mark.row("F26")
 def test_a_directory_explains_dicts_by_its_own_rule(tmp_path: Path, typed: Typed) -> None:
     with Cassette(tmp_path / "answers", "live", lambda _: {"ok": 1}) as cassette:
         cassette.call({"prompt": "ü", "trace_id": 7})
@@ -296,7 +290,6 @@ def test_explain_wants_a_key_or_a_request(tmp_path: Path, typed: Typed) -> None:
 # --- verify
 
 
-@pytest.mark.row("F17")
 def test_verify_a_sound_tape(tmp_path: Path, typed: Typed, typed_json: Callable[..., Any]) -> None:
     path = tape_in(tmp_path, "jsonl", assorted())
     status, out, _ = typed("verify", path)
@@ -329,7 +322,6 @@ def test_verify_what_is_no_tape(tmp_path: Path, typed: Typed) -> None:
     assert "is no tape" in err
 
 
-@pytest.mark.row("F17")
 def test_a_newer_tape_is_refused_with_advice(tmp_path: Path, typed: Typed) -> None:
     path = tmp_path / "t.jsonl"
     row = {"hash": "0" * 64, "v": 99, "request": None, "response": None}
@@ -343,7 +335,7 @@ def test_a_newer_tape_is_refused_with_advice(tmp_path: Path, typed: Typed) -> No
 # --- merge, convert
 
 
-@pytest.mark.row("B13", "F15")
+@pytest.mark.row("B13")
 def test_merge_and_its_conflict(
     tmp_path: Path, typed: Typed, typed_json: Callable[..., Any]
 ) -> None:
@@ -358,7 +350,7 @@ def test_merge_and_its_conflict(
     assert answers(one)[call("x").key].response == {"text": "2"}
 
 
-@pytest.mark.row("B13", "F15")
+@pytest.mark.row("B13")
 def test_convert_by_the_name_of_the_target(tmp_path: Path, typed: Typed) -> None:
     path = tape_in(tmp_path, "jsonl", assorted())
     status, out, _ = typed("convert", path, f"{tmp_path}/new.db")

@@ -127,6 +127,15 @@ def test_a_tape_that_is_not_there_is_made(tmp_path: Path) -> None:
     assert set(answers(f"{tmp_path}/all.db")) == {call("one").key, call("two").key}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_folder_of_a_new_tape_is_made(tmp_path: Path, kind: str) -> None:
+    source = tape_in(tmp_path, "jsonl", assorted(), "from")
+    merge(f"{tmp_path}/new/deep/{KINDS[kind]}", [source])
+    convert(source, f"{tmp_path}/other/deep/{KINDS[kind]}")
+    for folder in ("new", "other"):
+        assert by_key(f"{tmp_path}/{folder}/deep/{KINDS[kind]}") == by_key(source)
+
+
 @pytest.mark.row("B13")
 @pytest.mark.parametrize("kind", KINDS)
 def test_different_answers_are_a_conflict_and_nothing_is_written(tmp_path: Path, kind: str) -> None:

@@ -18,13 +18,13 @@ from tapes.tape.kinds import open_tape
 from tapes.tape.mending import mend, verify
 from tapes.tape.pruning import Choice, prune
 from tapes.tape.rewriting import NewRow, editing
-from tests.making import KINDS, answers, assorted, call, contents, large, tape_in
+from tests.making import KINDS, answers, assorted, call, contents, large, make_tape, tape_in
 
 
 def drop(path: str, *prompts: str) -> None:
     keys = {call(prompt).key for prompt in prompts}
     with editing(path) as editor:
-        editor.apply(lambda raw: () if raw.key in keys else None)
+        editor.apply(lambda raw: () if raw.fault is None and raw.key in keys else None)
 
 
 # --- what stays
@@ -135,6 +135,21 @@ def test_writers_at_work_while_a_tool_rewrites_lose_nothing(tmp_path: Path, kind
     assert enough.is_set()
     wanted = {call(f"writer {n} {k}").key for n in range(3) for k in range(40)}
     assert set(answers(path)) == wanted | {call("keep").key}
+
+
+def test_an_answer_that_is_recorded_anew_meanwhile_stays(tmp_path: Path) -> None:
+    path = tape_in(tmp_path, "directory", [call("one", "old"), large("two")])
+
+    def change(_: object) -> tuple[()]:
+        make_tape(path, [call("one", "new"), large("three")])
+        return ()
+
+    with editing(path) as editor:
+        (body,) = editor.rows.bodies()
+        editor.apply(change, {body.key})
+    assert answers(path)[call("one").key] == call("one", "new")
+    assert answers(path)[large("three").key] == large("three")
+    assert verify(path).damage == []
 
 
 def test_what_a_writer_without_locks_adds_meanwhile_is_carried_over(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 
 import click
 
-from tapes.cli import views
+from tapes.cli import outcomes
 from tapes.cli.output import count, json_option, write, write_json
 from tapes.spending import account_of, accounts_below, forget_spending
 
@@ -34,9 +34,9 @@ def budget(ctx: click.Context, as_json: bool) -> None:
         return
     accounts = list(accounts_below(".", os.environ))
     if as_json:
-        write_json({"tapes": [views.account_json(account) for account in accounts]})
+        write_json({"tapes": [outcomes.account_json(account) for account in accounts]})
     else:
-        views.accounts(accounts)
+        outcomes.accounts(accounts)
 
 
 @budget.command()
@@ -54,9 +54,9 @@ def show(path: str, as_json: bool) -> None:
     """
     account = account_of(path, os.environ)
     if as_json:
-        write_json(views.account_json(account))
+        write_json(outcomes.account_json(account))
     else:
-        views.account(account)
+        outcomes.account(account)
 
 
 @budget.command()

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
 import click
 
+from tapes.cassette import Cassette
 from tapes.cli.output import count, cut, facts, json_option, size, width, write, write_json
 from tapes.errors import MissingExtra
 from tapes.exchange import Exchange, Response
@@ -23,6 +24,11 @@ from tapes.report import Savings, savings
 from tapes.stats import never_missing
 
 _INDENT = "  "
+Say = Callable[..., None]
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """What is said while the result is one document."""
 
 
 @dataclass(slots=True)
@@ -67,7 +73,7 @@ def demo(at_once: bool, as_json: bool) -> None:
             f"the demo talks through the openai SDK, which is not installed ({error})",
             "pip install openai, then again: tapes demo",
         ) from error
-    say = (lambda *_, **__: None) if as_json else write
+    say: Say = _nothing if as_json else write
     with tempfile.TemporaryDirectory() as folder:
         # A copy: what a run leaves beside a tape does not belong into the package.
         tape = shutil.copy(conversation.TAPE, folder)
@@ -85,9 +91,8 @@ def demo(at_once: bool, as_json: bool) -> None:
 _OPENING = """\
 Tapes replays recorded model calls: the same answer, without a key, a cost or a network.
 
-On the tape: six exchanges with a real model server (llama.cpp, on a laptop's processor),
-recorded on 29 November 2026. The model is tiny (270 million parameters) and it rambles;
-every byte and every pause is as it came."""
+On the tape: six exchanges with a real model server (llama.cpp), recorded on 29 November 2026.
+The model is tiny, 270 million parameters, and it rambles; every byte and every pause is real."""
 
 _CLOSING = f"""
 {click.style("In your own code", bold=True)}
@@ -105,10 +110,9 @@ def _bold(text: str) -> str:
     return click.style(text, bold=True)
 
 
-def _play(tape: str, at_once: bool, say: object) -> Played:
+def _play(tape: str, at_once: bool, say: Say) -> Played:
     from tapes.demo import conversation
 
-    assert callable(say)
     use = import_module("tapes.using").use
     played, started = Played(), time.perf_counter()
     sdk = conversation.client()
@@ -130,8 +134,11 @@ def _play(tape: str, at_once: bool, say: object) -> Played:
             say(f"{_INDENT}model  ", end="")
             text = ""
             for piece in conversation.stream(sdk, messages):
+                # A line end waits for the line that follows it.
+                held = text[len(text.rstrip("\n")) :]
+                shown = (held + piece).rstrip("\n") if piece.strip("\n") else ""
                 text += piece
-                say(piece.replace("\n", "\n         "), end="", flush_now=True)
+                say(shown.replace("\n", "\n         "), end="", flush_now=True)
             say()
             played.streams.append({"asked": asked, "answered": text})
         played.served += _served(cassette)
@@ -144,10 +151,7 @@ def _shortened(text: str) -> str:
     return cut(" ".join(text.split()), max(room, 20))
 
 
-def _served(cassette: object) -> Iterator[Exchange]:
-    from tapes.cassette import Cassette
-
-    assert isinstance(cassette, Cassette)
+def _served(cassette: Cassette) -> Iterator[Exchange]:
     for key in cassette.report.hits:
         exchange = cassette.tape.find(key)
         if exchange is not None:
@@ -159,9 +163,8 @@ def _last(exchange: Exchange) -> float:
     return response.pieces[-1].at if isinstance(response, Response) and response.pieces else 0.0
 
 
-def _miss(tape: str, text: str, say: object) -> dict[str, object]:
+def _miss(tape: str, text: str, say: Say) -> dict[str, object]:
     """What a program meets that asks for something else."""
-    assert callable(say)
     say(f"{_INDENT}you    {text}")
     say(f"{_INDENT}$ python -m tapes.demo.ask {Path(tape).name} '…'")
     command = [sys.executable, "-m", "tapes.demo.ask", tape, text]
@@ -182,7 +185,7 @@ def _show_savings(played: Played) -> None:
         (f"{_INDENT}tokens", f"{saved.tokens or 0:,}, as far as the answers count them"),
         (f"{_INDENT}waiting", f"{played.recorded_seconds:.1f} s then, {played.seconds:.1f} s now"),
         (f"{_INDENT}money", price if saved.usd is None else f"${saved.usd:.4f}"),
-        (f"{_INDENT}for", f"{size(saved.bytes)} of {count(saved.calls, 'answer')} on disk"),
+        (f"{_INDENT}instead", f"{count(saved.calls, 'answer')} from disk, {size(saved.bytes)}"),
     )
 
 
@@ -191,6 +194,7 @@ def _json(played: Played, miss: dict[str, object]) -> dict[str, object]:
     return {
         "turns": played.turns,
         "streams": played.streams,
+        "seconds": round(played.seconds, 4),
         "miss": miss,
         "saved": {
             "calls": saved.calls,

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 
 import click
 
-import tapes
 from tapes.cli.output import ClosedPipe, flush, leave_stdout
 from tapes.errors import CassetteError, TapesError
 
@@ -59,7 +58,7 @@ class Commands(click.Group):
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(tapes.__version__, prog_name="tapes", message="%(prog)s %(version)s")
+@click.version_option(package_name="tapes-py", prog_name="tapes", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Record model calls once, replay them for ever: same answer, no key, no cost, no network.

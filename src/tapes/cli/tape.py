@@ -10,7 +10,7 @@ from typing import TextIO
 
 import click
 
-from tapes.cli import views
+from tapes.cli import outcomes, views
 from tapes.cli.output import (
     json_option,
     note,
@@ -28,11 +28,10 @@ from tapes.explanation import request_of_text
 from tapes.jsontext import Json, compact
 from tapes.prices import price_of
 from tapes.project import declared_for
-from tapes.report import runs_of
 from tapes.scanning import Finding, scan_file
 from tapes.scanning import scan as scan_tape
 from tapes.scanning import scrub as scrub_tape
-from tapes.stats import latest_used, stats_of
+from tapes.stats import known_runs, latest_used, stats_of
 from tapes.summary import summary_of
 from tapes.tape.base import Tape
 from tapes.tape.copying import convert as convert_tape
@@ -315,9 +314,9 @@ def verify(path: str, mends: bool, as_json: bool) -> int:
     with progress(f"verifying {path}") as told:
         found = (mend if mends else verify_tape)(path, headers, told)
     if as_json:
-        write_json(views.verified_json(found))
+        write_json(outcomes.verified_json(found))
     else:
-        views.verified(found)
+        outcomes.verified(found)
     if found.mended is not None:
         return FOUND
     return DamagedTape.exit_status if found.damage else 0
@@ -347,9 +346,9 @@ def merge(into: str, sources: tuple[str, ...], prefer: str | None, as_json: bool
     with progress(f"merging into {into}") as told:
         copied = merge_tapes(into, sources, prefer, told)
     if as_json:
-        write_json({"into": into, "from": [views.copied_json(c) for c in copied]})
+        write_json({"into": into, "from": [outcomes.copied_json(c) for c in copied]})
     else:
-        views.merged(into, copied)
+        outcomes.merged(into, copied)
 
 
 @tape.command()
@@ -369,9 +368,9 @@ def convert(source: str, target: str, as_json: bool) -> None:
     with progress(f"writing {target}") as told:
         copied = convert_tape(source, target, told)
     if as_json:
-        write_json(views.copied_json(copied))
+        write_json(outcomes.copied_json(copied))
     else:
-        views.converted(copied)
+        outcomes.converted(copied)
 
 
 @tape.command()
@@ -416,9 +415,9 @@ def prune(
     with progress(f"pruning {path}") as told:
         found = (plan_pruning if dry_run else prune_tape)(path, choice, told)
     if as_json:
-        write_json(views.pruning_json(found, dry_run))
+        write_json(outcomes.pruning_json(found, dry_run))
     else:
-        views.pruning(found, dry_run)
+        outcomes.pruning(found, dry_run)
 
 
 def _used(path: str, count: int) -> set[str]:
@@ -426,7 +425,7 @@ def _used(path: str, count: int) -> set[str]:
     kind_of_existing(path)
     opened: Tape = open_tape(path)
     try:
-        used = latest_used(runs_of(opened), count)
+        used = latest_used(known_runs(opened), count)
     finally:
         opened.close()
     if used is None:
@@ -475,9 +474,9 @@ def scan(paths: tuple[str, ...], all_files: bool, as_json: bool) -> int:
             looked += 1
             found += scan_tape(path) if as_tape else scan_file(path)
     if as_json:
-        write_json({"looked_at": looked, "findings": [views.finding_json(f) for f in found]})
+        write_json({"looked_at": looked, "findings": [outcomes.finding_json(f) for f in found]})
     else:
-        views.findings(found, looked)
+        outcomes.findings(found, looked)
     return FOUND if found else 0
 
 
@@ -520,9 +519,9 @@ def scrub(path: str, backup: bool, as_json: bool) -> None:
     with progress(f"scrubbing {path}") as told:
         found = scrub_tape(path, backup=backup, progress=told)
     if as_json:
-        write_json(views.scrubbed_json(found))
+        write_json(outcomes.scrubbed_json(found))
     else:
-        views.scrubbed(found)
+        outcomes.scrubbed(found)
 
 
 can_go_live(verify)

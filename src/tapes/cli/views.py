@@ -1,4 +1,4 @@
-"""How results look: for people in lines, for programs as values with names that stay.
+"""How tapes and exchanges look: for people in lines, for programs as values with lasting names.
 
 Knows nothing of how results come about.
 """
@@ -14,7 +14,6 @@ from tapes.cli.output import (
     count,
     cut,
     facts,
-    moment,
     money,
     shows_color,
     size,
@@ -27,21 +26,18 @@ from tapes.exchange import Exchange, Headers, Request, Response, State
 from tapes.explain import Difference
 from tapes.explanation import Explanation
 from tapes.jsontext import Json, compact, read
-from tapes.scanning import Finding, Scrubbed
-from tapes.spending import Account
 from tapes.stats import Recorded, Stats
 from tapes.summary import Summary, request_json, said_in, summary_of, what_of
-from tapes.tape.copying import Copied
 from tapes.tape.finding import Glance
-from tapes.tape.mending import Damage, Verified
-from tapes.tape.pruning import Pruning
 
 _SHOWN = 20
 _SHOWN_PLACES = 5
-_SHORT = 12
+# The digits of a key that people get to see.
+SHORT = 12
 
 
-def _dim(text: str) -> str:
+def dim(text: str) -> str:
+    """A text that stands back."""
     return click.style(text, dim=True)
 
 
@@ -119,16 +115,17 @@ class ExchangeTable:
             "" if tokens == (None, None) else counted,
             size(summary.bytes),
             cut(summary.model or "-", 20),
-            " ".join(filter(None, (summary.what, _quoted(summary.said), sample))),
+            " ".join(filter(None, (summary.what, quoted(summary.said), sample))),
         ]
         if not self._is_wide:
-            request = _quoted(summary.said) or summary.what
+            request = quoted(summary.said) or summary.what
             day = when(summary.recorded_at)[:10]
             cells = [summary.key[:8], day, cells[2], *cells[4:6], request]
         self._table.row(*cells, color=None if complete else "yellow")
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """The words of a person, or nothing where there are none."""
     return f"“{text}”" if text else ""
 
 
@@ -176,7 +173,7 @@ def _response(response: Response | Json) -> None:
     last = response.pieces[-1].at if response.pieces else 0.0
     pieces = f"{count(len(response.pieces), 'piece')} in {last:.3f} s, {size(len(response.body))}"
     status = f"{response.status} {response.reason}".strip()
-    write(f"{_bold('response')}  {status}  {_dim(pieces)}")
+    write(f"{_bold('response')}  {status}  {dim(pieces)}")
     _headers(response.headers)
     if len(response.pieces) <= 1:
         _body(plain_response(response))
@@ -185,12 +182,12 @@ def _response(response: Response | Json) -> None:
     for piece in response.pieces:
         text = piece.data.decode("utf-8", "backslashreplace")
         line = "⏎".join(text.splitlines()) or "(empty)"
-        write(f"{_dim(f'{piece.at:9.3f}')}  {line if room is None else cut(line, room - 11)}")
+        write(f"{dim(f'{piece.at:9.3f}')}  {line if room is None else cut(line, room - 11)}")
 
 
 def _headers(headers: Headers) -> None:
     for name, value in headers:
-        write(f"  {_dim(name + ':')} {value}")
+        write(f"  {dim(name + ':')} {value}")
 
 
 def _body(body: bytes) -> None:
@@ -234,6 +231,13 @@ def stats(found: Stats) -> None:
         ("to record it again", _cost(held.usd, held.unpriced)),
     )
     write()
+    if found.spent:
+        usd = sum((spend.usd for spend in found.spent), Decimal(0))
+        total = sum(spend.tokens for spend in found.spent)
+        calls = count(len(found.spent), "live call")
+        write(f"counted under a budget: {calls}, {total:,} tokens, {money(usd)}")
+        write(f"to see whose: tapes budget show {found.path}")
+        write()
     if not found.runs:
         write("no run of this tape is known on this machine")
         return
@@ -318,6 +322,11 @@ def stats_json(found: Stats) -> Json:
             "unpriced": saved.unpriced,
             "bytes": saved.bytes,
         },
+        "spent": {
+            "calls": len(found.spent),
+            "tokens": sum(spend.tokens for spend in found.spent),
+            "usd": sum((spend.usd for spend in found.spent), Decimal(0)),
+        },
     }
 
 
@@ -338,7 +347,7 @@ def tape_differences(
             write(f"{count(len(keys), 'key')} only on {where}")
             shown = keys if show_all else keys[:_SHOWN]
             for key in shown:
-                write(click.style(f"  {sign} {key[:_SHORT]}", fg=color))
+                write(click.style(f"  {sign} {key[:SHORT]}", fg=color))
             _more(len(keys) - len(shown))
     if found.differing:
         write(f"{count(len(found.differing), 'key')} answered differently")
@@ -346,7 +355,7 @@ def tape_differences(
             if number == _SHOWN and not show_all:
                 _more(len(found.differing) - number)
                 break
-            write(f"  {_bold(key[:_SHORT])}")
+            write(f"  {_bold(key[:SHORT])}")
             _places(places, show_all, "    ")
     write(f"{count(found.same, 'key')} answered alike")
 
@@ -356,7 +365,7 @@ def exchange_differences(
 ) -> None:
     """Where two exchanges differ."""
     for sign, side, color in (("-", one, "red"), ("+", other, "green")):
-        write(click.style(f"{sign} {side.key[:_SHORT]}  {what_of(side.request)}", fg=color))
+        write(click.style(f"{sign} {side.key[:SHORT]}  {what_of(side.request)}", fg=color))
     if not found:
         write("they do not differ")
     _places(found, show_all, "")
@@ -383,7 +392,7 @@ def _value(value: Json, whole: bool) -> str:
 
 def _more(number: int, indent: str = "  ", option: str = "--all") -> None:
     if number > 0:
-        write(_dim(f"{indent}… and {number:,} more: add {option}"))
+        write(dim(f"{indent}… and {number:,} more: add {option}"))
 
 
 def tape_differences_json(
@@ -429,11 +438,11 @@ def explanation(path: str, found: Explanation) -> None:
         ("rules applied", ", ".join(rules) or "none"),
         ("key", found.key),
     )
-    write(_dim("it is the SHA-256 of"))
+    write(dim("it is the SHA-256 of"))
     write(text)
     write()
     if found.found is not None:
-        key = found.found.key[:_SHORT]
+        key = found.found.key[:SHORT]
         recorded = found.found.recorded_at or "nobody knows when"
         write(click.style(f"cassette hit: {key} on {path}", fg="green", bold=True))
         write(f"recorded: {recorded}")
@@ -446,10 +455,10 @@ def _miss(found: Explanation) -> None:
     assert found.error is not None
     write(click.style(found.error.message, fg="red", bold=True))
     if found.near is not None:
-        key = found.near.exchange.key[:_SHORT]
+        key = found.near.exchange.key[:SHORT]
         words = said_in(request_json(found.near.exchange.request))
-        write(f"nearest recording: {key}  {what_of(found.near.exchange.request)} {_quoted(words)}")
-        write(_dim("- this request, + the recording"))
+        write(f"nearest recording: {key}  {what_of(found.near.exchange.request)} {quoted(words)}")
+        write(dim("- this request, + the recording"))
         _places(found.near.differences, False, "  ", "--json")
     for line in found.error.remedy.splitlines():
         if not line.startswith("nearest: "):
@@ -483,258 +492,4 @@ def explanation_json(path: str, found: Explanation) -> Json:
             "key": near.exchange.key,
             "places": _places_json(near.differences, ("asked", "recorded")),
         },
-    }
-
-
-# --- verify -----------------------------------------------------------------------------------
-
-
-def verified(found: Verified) -> None:
-    """What is on a tape, and all that is wrong with it."""
-    for damage in found.damage:
-        write(f"{click.style(damage.place, fg='red')}: {damage.what} {_dim(f'({damage.fault})')}")
-    parts = [count(found.rows, "row")]
-    parts += [f"{found.incomplete:,} incomplete"] if found.incomplete else []
-    parts += [count(found.bodies, "body", "bodies")] if found.bodies else []
-    parts += [f"{found.unchecked:,} without a request to check"] if found.unchecked else []
-    sound = "all sound" if not found.damage else f"{count(len(found.damage), 'place')} damaged"
-    write(f"{found.path}: {', '.join(parts)}; {sound}")
-    if found.mended is not None:
-        mended = found.mended
-        saved = f", {count(mended.salvaged, 'row')} saved out of them" if mended.salvaged else ""
-        write(f"mended: {count(mended.set_aside, 'part')} set aside{saved}")
-        write(f"set aside in: {mended.aside}")
-        write(f"as it was:    {mended.backup}")
-    elif found.damage:
-        write(f"to set it aside and keep the rest: tapes tape verify --mend {found.path}")
-
-
-def verified_json(found: Verified) -> Json:
-    """What `verify` shows."""
-    mended = found.mended
-    return {
-        "tape": found.path,
-        "kind": found.kind,
-        "rows": found.rows,
-        "incomplete": found.incomplete,
-        "bodies": found.bodies,
-        "unchecked": found.unchecked,
-        "damage": [_damage_json(damage) for damage in found.damage],
-        "mended": None
-        if mended is None
-        else {
-            "set_aside": mended.set_aside,
-            "salvaged": mended.salvaged,
-            "aside": str(mended.aside),
-            "backup": str(mended.backup),
-        },
-    }
-
-
-def _damage_json(damage: Damage) -> Json:
-    return {
-        "place": damage.place,
-        "fault": str(damage.fault),
-        "what": damage.what,
-        "key": damage.key,
-    }
-
-
-# --- merge, convert ---------------------------------------------------------------------------
-
-
-def merged(into: str, copied: Sequence[Copied]) -> None:
-    """What came from where."""
-    for each in copied:
-        parts = [f"{count(each.rows, 'row')} came"]
-        parts += [f"{count(each.known, 'key')} known already"] if each.known else []
-        parts += [f"{count(each.kept_out, 'answer')} kept out"] if each.kept_out else []
-        write(f"{each.source}: {', '.join(parts)}")
-    write(f"to look at it: tapes tape ls {into}")
-
-
-def converted(copied: Copied) -> None:
-    """What was written."""
-    write(f"{copied.target}: {count(copied.rows, 'row')} written")
-    if copied.left_out:
-        write(
-            f"{count(copied.left_out, 'superseded row')} left out:"
-            " a directory has one answer a request"
-        )
-
-
-def copied_json(copied: Copied) -> Json:
-    """What came from one tape to another."""
-    return {name: getattr(copied, name) for name in Copied.__slots__}
-
-
-# --- prune ------------------------------------------------------------------------------------
-
-
-def pruning(found: Pruning, dry_run: bool) -> None:
-    """What went, or would go."""
-    if found.gone:
-        table = Table(key=_SHORT, recorded=16, why=22, request=0)
-        for gone in found.gone:
-            table.row(
-                gone.key[:_SHORT], when(gone.recorded_at), gone.why, _request_line(gone.request)
-            )
-    bodies = f" and {count(found.bodies, 'body', 'bodies')}" if found.bodies else ""
-    verb = "would go" if dry_run else "gone"
-    write(f"{found.path}: {count(len(found.gone), 'row')}{bodies} {verb}, {found.kept:,} stay")
-
-
-def _request_line(form: Json) -> str:
-    """A request as it lies on a tape, in a few words."""
-    if isinstance(form, dict) and {"method", "url"} <= form.keys():
-        body = form.get("body")
-        asked = body.get("json") if isinstance(body, dict) else None
-        head = what_of(Request(str(form["method"]), str(form["url"])))
-        return " ".join(filter(None, (head, _quoted(said_in(asked)))))
-    return _quoted(said_in(form))
-
-
-def pruning_json(found: Pruning, dry_run: bool) -> Json:
-    """What `prune` shows."""
-    gone = [
-        {"key": row.key, "place": row.place, "why": row.why, "recorded_at": row.recorded_at}
-        for row in found.gone
-    ]
-    return {
-        "tape": found.path,
-        "dry_run": dry_run,
-        "gone": gone,
-        "kept": found.kept,
-        "bodies": found.bodies,
-    }
-
-
-# --- scan, scrub ------------------------------------------------------------------------------
-
-
-def findings(found: Sequence[Finding], looked: int) -> None:
-    """Where secrets are; never the secrets."""
-    _finding_lines(found)
-    where = len({finding.path for finding in found})
-    if not found:
-        write(f"no secrets found in {count(looked, 'file')}")
-        return
-    write(f"{count(len(found), 'secret')} in {where} of {count(looked, 'file')}")
-    write(f"to take them out of a tape: tapes tape scrub {found[0].path}")
-    write("what was shared or committed is known: revoke it at its provider")
-
-
-def _finding_lines(found: Sequence[Finding]) -> None:
-    for finding in found:
-        place = click.style(f"{finding.path}, {finding.place}", fg="red")
-        write(f"{place}: {finding.name}  {_dim(finding.excerpt)}")
-
-
-def finding_json(finding: Finding) -> Json:
-    """A place where a secret is."""
-    return {name: getattr(finding, name) for name in Finding.__slots__}
-
-
-def scrubbed(found: Scrubbed) -> None:
-    """What was taken out."""
-    if not found.findings:
-        write(f"{found.path}: no secrets found; nothing was changed")
-        return
-    _finding_lines(found.findings)
-    taken = count(len(found.findings), "secret")
-    write(f"{found.path}: {taken} taken out of {count(found.rows, 'row')}")
-    for old, new in found.rekeyed.items():
-        write(f"key {old[:_SHORT]} is now {new[:_SHORT]}: its request changed")
-    together = len(found.rekeyed) - len(set(found.rekeyed.values()))
-    if together:
-        write(f"{count(together, 'answer')} superseded: the requests differed in a secret only")
-    if found.backup is not None:
-        write(f"as it was, secrets included: {found.backup} (delete it once you are content)")
-    write("what was shared or committed is known: revoke it at its provider")
-
-
-def scrubbed_json(found: Scrubbed) -> Json:
-    """What `scrub` shows."""
-    return {
-        "tape": found.path,
-        "findings": [finding_json(finding) for finding in found.findings],
-        "rows": found.rows,
-        "rekeyed": found.rekeyed,
-        "backup": None if found.backup is None else str(found.backup),
-    }
-
-
-# --- budget -----------------------------------------------------------------------------------
-
-
-def accounts(found: Sequence[Account]) -> None:
-    """The accounts of all tapes below a folder."""
-    if not found:
-        write("no live call was counted for a tape below this folder")
-        return
-    table = Table(calls=-7, open=-5, tokens=-12, usd=-12, left=24, tape=0)
-    for each in found:
-        table.row(
-            f"{len(each.counted):,}",
-            sum(spend.state == "open" for spend in each.counted) or "",
-            f"{each.tokens:,}",
-            money(each.usd),
-            str(each.left) if each.limits.are_set else "no limit is set",
-            each.path,
-        )
-
-
-def account(found: Account) -> None:
-    """Who spent what on one tape."""
-    facts(
-        ("tape", found.path),
-        ("run", found.run or None),
-        ("limits", str(found.limits) if found.limits.are_set else "none is set here"),
-        (
-            "spent",
-            f"{count(len(found.counted), 'call')}, {found.tokens:,} tokens, {money(found.usd)}",
-        ),
-        ("left", str(found.left) if found.limits.are_set else None),
-    )
-    if found.lines:
-        write()
-        table = Table(when=19, state=22, key=_SHORT, tokens=-8, usd=-10, pid=-8, host=0)
-        for line in found.lines:
-            spend = line.spend
-            state = "open: its process died" if line.is_lost else spend.state
-            table.row(
-                moment(spend.at),
-                state,
-                spend.key[:_SHORT],
-                f"{spend.tokens:,}",
-                money(spend.usd),
-                spend.pid,
-                spend.host,
-                color="yellow" if spend.state == "open" else None,
-            )
-        write(_dim(f"to begin anew: tapes budget reset {found.path}"))
-
-
-def account_json(found: Account) -> Json:
-    """What `budget show` shows."""
-    limits, left = found.limits, found.left
-    return {
-        "tape": found.path,
-        "run": found.run,
-        "limits": {"calls": limits.calls, "tokens": limits.tokens, "usd": limits.usd},
-        "spent": {"calls": len(found.counted), "tokens": found.tokens, "usd": found.usd},
-        "left": {"calls": left.calls, "tokens": left.tokens, "usd": left.usd},
-        "calls": [
-            {
-                "key": line.spend.key,
-                "state": line.spend.state,
-                "is_lost": line.is_lost,
-                "host": line.spend.host,
-                "pid": line.spend.pid,
-                "at": line.spend.at,
-                "tokens": line.spend.tokens,
-                "usd": line.spend.usd,
-            }
-            for line in found.lines
-        ],
     }

@@ -13,6 +13,7 @@ Knows nothing of what requests mean.
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -100,6 +101,7 @@ def _make_empty(path: str) -> None:
         if kind_of(path) == "directory":
             os.makedirs(path, exist_ok=True)
         elif not os.path.exists(path):
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
             sync_folder(os.path.dirname(os.path.abspath(path)))
     except OSError as error:
@@ -291,11 +293,25 @@ def _unfinished(new: str, kind: str) -> str:
         folder = make_local(path.parent / FOLDER) / "unfinished"
         folder.mkdir(exist_ok=True)
         (folder / ".gitignore").write_text("*\n")
+        _remove_abandoned(folder)
     except OSError as error:
         raise unwritable(new, error) from error
     place = folder / f"{path.name}.{os.getpid()}{suffix}"
     _remove(place)
     return str(place) + ("/" if kind == "directory" else "")
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """What was left by processes that were killed."""
+    for path in folder.iterdir():
+        pid = re.search(r"\.(\d+)(?:\.\w+)?$", path.name)
+        try:
+            if pid is not None:
+                os.kill(int(pid[1]), 0)
+        except ProcessLookupError:
+            _remove(path)
+        except OSError:
+            continue  # somebody else's process
 
 
 def _put_in_place(unfinished: str, new: str) -> None:

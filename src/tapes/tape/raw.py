@@ -497,7 +497,6 @@ class SqliteRows:
         self.path = path
         self._owns = connection is None
         self._connection = _reader(path) if connection is None else connection
-        self._count = max(self._number("SELECT count(*) FROM exchanges"), 1)
 
     def _number(self, statement: str) -> int:
         return int(self.read(statement)[0][0]) if self._connection is not None else 0
@@ -514,6 +513,7 @@ class SqliteRows:
     def __iter__(self) -> Iterator[RawRow]:
         """Every row in the order of appending."""
         after, done = 0, 0
+        count = max(self._number("SELECT count(*) FROM exchanges"), 1)
         last = self._number("SELECT coalesce(max(number), 0) FROM exchanges")
         statement = (
             "SELECT number, key, state, row FROM exchanges"
@@ -522,7 +522,7 @@ class SqliteRows:
         while page := self.read(statement, after, last, _PAGE):
             for number, key, state, text in page:
                 after, done = number, done + 1
-                yield self._raw(number, key, state, text, min(done / self._count, 1.0))
+                yield self._raw(number, key, state, text, min(done / count, 1.0))
 
     @staticmethod
     def _raw(number: int, key: str, state: str, text: object, done: float) -> RawRow:

@@ -351,16 +351,48 @@ class DirectoryEditor:
 
     def apply(self, change: Change, gone: Set[str] = frozenset()) -> None:
         """Put new answers first, then take away old ones, then the bodies that nobody names."""
+        before = self._stamps()
         for name in self.rows.names():
-            raw = self.rows.row(name)
-            new = None if raw is None else change(raw)
-            if new is None:
-                continue
-            self.append(new)
-            if name not in {_file_of(row) for row in new}:
-                self._remove(name)
-        for body in gone:
+            with self._held(name) as inode:
+                raw = self.rows.row(name)
+                new = None if raw is None else change(raw)
+                if new is None:
+                    continue
+                self.append(new)
+                if name not in {_file_of(row) for row in new}:
+                    self._remove(name, inode)
+        for body in gone - self._named_since(before):
             self._unlink(f".blobs/{body}")
+
+    @contextmanager
+    def _held(self, name: str) -> Iterator[int]:
+        """The number of the file of this name, which no other file gets meanwhile."""
+        try:
+            fd = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield -1
+            return
+        try:
+            yield os.fstat(fd).st_ino
+        finally:
+            os.close(fd)
+
+    def _stamps(self) -> dict[str, tuple[int, int]]:
+        found = {}
+        for name in self.rows.names():
+            with contextlib.suppress(FileNotFoundError):
+                status = os.stat(self._folder / name)
+                found[name] = status.st_ino, status.st_mtime_ns
+        return found
+
+    def _named_since(self, before: dict[str, tuple[int, int]]) -> set[str]:
+        """The bodies that answers name which came while we were at work."""
+        named = set[str]()
+        for name, stamp in self._stamps().items():
+            raw = self.rows.row(name) if before.get(name) != stamp else None
+            if raw is not None and raw.fault is None:
+                named |= bodies_named(raw.row)
+        return named
 
     def append(self, new: Iterable[NewRow]) -> None:
         """Put every answer, each durably and whole."""
@@ -371,10 +403,21 @@ class DirectoryEditor:
 
             self._tape.append(exchange_of(row.row, self.path, _file_of(row), body))
 
-    def _remove(self, name: str) -> None:
-        """The answer goes before what is said about it: without an answer nobody reads that."""
-        self._unlink(name)
-        if not name.startswith("."):
+    def _remove(self, name: str, inode: int) -> None:
+        """Take an answer away, unless somebody has put another one in its place meanwhile.
+
+        The answer goes before what is said about it: without an answer nobody reads that.
+        """
+        path = self._folder / name
+        aside = path.with_name(f".{os.getpid():016x}.tmp")
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(aside)
+            if aside.stat().st_ino != inode:
+                with contextlib.suppress(FileExistsError):  # one that is newer still
+                    os.link(aside, path)
+            aside.unlink()
+            sync_folder(path.parent)
+        if not name.startswith(".") and not path.exists():
             self._unlink(f".requests/{name}")
 
     def _unlink(self, name: str) -> None:
