@@ -85,7 +85,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
         canonical(value)
 
 
-@pytest.mark.parametrize("value", [nested(5000), {"n": 10**5000}], ids=["deep", "long number"])
+@pytest.mark.parametrize("value", [nested(100_000), {"n": 10**5000}], ids=["deep", "long number"])
 def test_what_no_writer_gets_through_is_refused(value: Any) -> None:
     with pytest.raises(NotCanonical):
         canonical(value)

@@ -93,7 +93,7 @@ class Changing:
 # --- verify -----------------------------------------------------------------------------------
 
 
-@pytest.mark.row("A12")
+@pytest.mark.row("A12-refresh")
 def test_verify_tells_what_changed_and_leaves_the_tape_alone(tmp_path: Path) -> None:
     answer = Changing()
     with provider(answer) as at:
@@ -140,7 +140,7 @@ def test_samples_are_each_asked_again_and_compared_with_their_own() -> None:
     assert outcomes(found) == ["same", "same"]
 
 
-@pytest.mark.row("A12")
+@pytest.mark.row("A12-refresh")
 @pytest.mark.parametrize("limits", [Limits(), Limits(calls=0)])
 def test_nothing_is_sent_behind_a_closed_latch(limits: Limits) -> None:
     with provider(Changing()) as at:
@@ -202,7 +202,7 @@ def test_without_its_credential_a_request_is_not_sent() -> None:
     assert "OPENAI_API_KEY is not set" in checked.reason
 
 
-@pytest.mark.row("A4", "A12")
+@pytest.mark.row("A4", "A12-refresh")
 def test_calls_with_dicts_are_made_again_through_the_cassette_s_own_callable() -> None:
     tape = MemoryTape()
     Cassette(tape, "record", lambda _: {"text": "old"}, latch=True).call({"prompt": "x"})

@@ -239,6 +239,11 @@ class Ledger:
                 self._connection.close()
             self._connection = None
 
+    def __del__(self) -> None:
+        """A cassette that nobody closed leaves no open file behind."""
+        if getattr(self, "_connection", None) is not None and self._pid == os.getpid():
+            self.close()
+
 
 @contextmanager
 def _translated(path: Path | None) -> Iterator[None]:

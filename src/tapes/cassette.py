@@ -16,13 +16,11 @@ Rule 4: `decide` raises no refusal and waits for nobody; its caller does both.
 Knows nothing of HTTP clients, proxies or providers' APIs.
 """
 
-import asyncio
-import inspect
 import logging
 import os
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -115,6 +113,8 @@ class Busy:
 
     async def wait_async(self) -> "Verdict":
         """Async code waits here, and asks again."""
+        import asyncio
+
         await asyncio.sleep(self.pause)
         return self.again()
 
@@ -478,6 +478,8 @@ class Cassette:
         self, request: dict[str, Json], *, sample: int | None = None, live: Live | None = None
     ) -> Any:
         """As `call`, for async code; `live` may be plain or async."""
+        import asyncio
+
         if self._is_quick and sample is None and not repeats.in_use:
             answer = self._hot.answer(request)
             if answer is not NOT_HOT:
@@ -508,8 +510,8 @@ class Cassette:
         """The answer of a plain callable. Raises AsyncLive for an async one."""
         try:
             response = _required(live, permit)(permit.request)
-            if inspect.isawaitable(response):
-                if inspect.iscoroutine(response):
+            if isinstance(response, Awaitable):
+                if isinstance(response, Coroutine):
                     response.close()
                 raise AsyncLive(
                     "the live callable is async, and call() is not", "use: await cassette.acall(…)"
@@ -522,7 +524,7 @@ class Cassette:
     async def _amade(self, permit: Permit, live: Live | None) -> Json:
         try:
             response = _required(live, permit)(permit.request)
-            return await response if inspect.isawaitable(response) else response
+            return await response if isinstance(response, Awaitable) else response
         except BaseException as error:
             permit.failed(we_left=_may_have_cost(error))
             raise

@@ -1,6 +1,6 @@
 """What a call may cost at most: set aside before it is made, so that no limit is passed by it.
 
-Knows nothing of ledgers or tapes.  Pure.
+Knows nothing of ledgers or tapes.
 """
 
 from collections.abc import Callable

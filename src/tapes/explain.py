@@ -4,7 +4,7 @@ Knows nothing of modes or messages beyond one line.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tapes.canonical import http_identity
@@ -86,11 +86,25 @@ def find_nearest(
 
 def differences(asked: dict[str, Json], recorded: dict[str, Json]) -> tuple[Difference, ...]:
     """The places that are not the same, in the order in which the request has them."""
+    places = dict.fromkeys((*asked, *recorded))
     return tuple(
         Difference(place, asked.get(place), recorded.get(place))
-        for place in dict.fromkeys((*asked, *recorded))
-        if place not in asked or place not in recorded or asked[place] != recorded[place]
+        for place in places
+        if not _is_same(place, asked, recorded) and not _is_shell(place, places)
     )
+
+
+def _is_same(place: str, asked: dict[str, Json], recorded: dict[str, Json]) -> bool:
+    """Whether a place is there on both sides and holds the same, of the same type."""
+    if place not in asked or place not in recorded:
+        return False
+    one, other = asked[place], recorded[place]
+    return type(one) is type(other) and bool(one == other)
+
+
+def _is_shell(place: str, places: Iterable[str]) -> bool:
+    """Whether something lies inside a place: then that is the difference, not that it is empty."""
+    return any(other.startswith((f"{place}.", f"{place}[")) for other in places)
 
 
 def leaves_of(
@@ -123,11 +137,9 @@ def _likeness(one: dict[str, Json], other: dict[str, Json]) -> float:
     """From 0 to 1: shared leaves, a place with another text counting by what begins alike."""
     shared = 0.0
     for place, value in one.items():
-        if place not in other:
-            continue
-        if other[place] == value and type(other[place]) is type(value):
+        if _is_same(place, one, other):
             shared += 1
-        elif isinstance(value, str) and isinstance(other[place], str):
+        elif isinstance(value, str) and isinstance(other.get(place), str):
             shared += 0.9 * _common_ends(value, other[place])
     return shared / max(len(one), len(other), 1)
 

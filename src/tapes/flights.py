@@ -7,10 +7,10 @@ does not wait.
 Knows nothing of tapes or calls.
 """
 
-import asyncio
 import errno
 import fcntl
 import os
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,8 +124,9 @@ def _byte(key: str) -> int:
 
 def _who() -> _Owner:
     """The task or thread that asks: it must not wait for itself."""
+    asyncio = sys.modules.get("asyncio")  # a program with tasks has loaded it
     try:
-        task = asyncio.current_task()
+        task = None if asyncio is None else asyncio.current_task()
     except RuntimeError:
         task = None
     return (threading.get_ident(), id(task) if task else None)

@@ -20,7 +20,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import NoReturn
 
@@ -30,8 +29,9 @@ from tapes.errors import CassetteError
 _SIGNAL: int | None = (signal.SIGRTMIN + 11) if hasattr(signal, "SIGRTMIN") else None
 # How often, and after which pause, the main thread is asked to listen before it is left alone.
 _TRIES, _PAUSE_S = 200, 0.005
-_STARTING = (threading.Thread.start.__code__, ThreadPoolExecutor.submit.__code__)
-_ENDING = threading._shutdown.__code__  # type: ignore[attr-defined]  # what the interpreter calls
+# Where a thread is started, and where the interpreter waits for threads: file and function.
+_STARTING = (("threading.py", "start"), ("futures/thread.py", "submit"))
+_ENDING = (("threading.py", "_shutdown"),)
 
 _undelivered: deque[CassetteError] = deque()
 _listening = False
@@ -73,9 +73,9 @@ def _hand_over(error: CassetteError) -> None:
 def _deliver(_number: int, frame: FrameType | None) -> None:
     global _ends, _was_said
     while frame is not None:
-        if frame.f_code in _STARTING:
+        if _is_in(frame, _STARTING):
             return  # whoever sent the signal sends it again
-        if frame.f_code is _ENDING:
+        if _is_in(frame, _ENDING):
             _ends = True
             return
         frame = frame.f_back
@@ -84,6 +84,11 @@ def _deliver(_number: int, frame: FrameType | None) -> None:
         _undelivered.clear()
         _was_said = True  # the interpreter does, when nobody stops the error
         raise error
+
+
+def _is_in(frame: FrameType, functions: tuple[tuple[str, str], ...]) -> bool:
+    code = frame.f_code
+    return any(code.co_name == name and code.co_filename.endswith(f) for f, name in functions)
 
 
 @atexit.register

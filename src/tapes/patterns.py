@@ -33,14 +33,19 @@ class SecretPattern:
 
     name: str
     marker: str
-    regex: re.Pattern[str]
+    expression: str
     hashed: bool = True
+
+    @property
+    def regex(self) -> re.Pattern[str]:
+        """The compiled expression, made when it is first needed: most runs need none."""
+        return re.compile(self.expression, re.DOTALL)
 
     def find(self, text: str, suspects: Iterable[Span]) -> Iterator[Span]:
         """Where the secrets of this form begin and end; `suspects` are runs to look at."""
-        group = 1 if self.regex.groups else 0
         if not self.marker:
-            spans = (match.span(group) for match in self.regex.finditer(text))
+            regex = self.regex
+            spans = (match.span(1 if regex.groups else 0) for match in regex.finditer(text))
             yield from (span for span in spans if 0 <= span[0] < span[1])
             return
         # A marker that holds a space lies before its run.
@@ -50,7 +55,7 @@ class SecretPattern:
             while at >= 0:
                 found = self.regex.match(text, at)
                 if found:
-                    yield found.span(group)
+                    yield found.span(1 if found.re.groups else 0)
                 at = text.find(self.marker, found.end() if found else at + 1, end)
 
 
@@ -85,7 +90,7 @@ _BEFORE = re.compile(
 def _pattern(name: str, marker: str, rest: str) -> SecretPattern:
     """A marker that does not go on a word, and what follows it."""
     begin = r"(?<![A-Za-z0-9])" if marker[0].isalnum() else ""
-    return SecretPattern(name, marker, re.compile(begin + re.escape(marker) + rest, re.DOTALL))
+    return SecretPattern(name, marker, begin + re.escape(marker) + rest)
 
 
 SECRET_PATTERNS = (
@@ -128,10 +133,7 @@ PRIVATE_KEY_MARKER = "PRIVATE KEY-----"
 PRIVATE_KEY = SecretPattern(
     "private_key",
     "",
-    re.compile(
-        r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----.*?-----END (?:[A-Z]+ )*PRIVATE KEY-----",
-        re.DOTALL,
-    ),
+    r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----.*?-----END (?:[A-Z]+ )*PRIVATE KEY-----",
 )
 
 
@@ -153,9 +155,10 @@ def _user_pattern(entry: Mapping[str, object], where: str) -> SecretPattern:
     if not re.fullmatch(r"[a-z0-9_]+", name):
         raise BadRule(f"{where}: the name {name!r} is not made of a-z, 0-9 and _")
     try:
-        return SecretPattern(name, "", re.compile(regex), hashed)
+        re.compile(regex)
     except re.error as error:
         raise BadRule(
             f"{where}: pattern {regex!r}: {error}",
             "write patterns in single quotes, so that TOML keeps their backslashes",
         ) from error
+    return SecretPattern(name, "", regex, hashed)

@@ -314,7 +314,7 @@ class Permit:
             raise
         copies = Copies(response)
         usage = usage_of_value(response)
-        self._store(response, State.COMPLETE, self.key, usage, text=copies.text.decode())
+        self._store(copies.one(), State.COMPLETE, self.key, usage, text=copies.text.decode())
         return copies.one()
 
     def _store(

@@ -18,7 +18,8 @@
 
     [[secret]]                       # a further pattern that must not come to rest
     name = "acme_key"
-    pattern = 'acme_[a-z0-9]{20}'
+    pattern = 'acme_[a-z0-9]{20}'    # with a group, the group alone is the secret
+    hash = true                      # false for values that could be guessed from a hash
 
     [[tape]]                         # the same again, for the tapes that a path names
     path = "tests/tapes/weather*.jsonl"
@@ -29,7 +30,6 @@ The file is looked for from the tape's folder upwards, to the root of the reposi
 """
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -40,7 +40,7 @@ from typing import Any
 from tapes.errors import BadRule, BadSetting
 from tapes.expiry import OnExpiry, age_of
 from tapes.host_keys import Credential
-from tapes.redact import SecretPattern, user_patterns
+from tapes.patterns import SecretPattern, user_patterns
 from tapes.varying import Rule
 
 FILE = "tapes.toml"
@@ -78,10 +78,12 @@ def declared_for(tape_path: str | os.PathLike[str]) -> Declared:
     file = _nearest_file(path)
     if file is None:
         return Declared()
+    import tomllib
+
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadRule(f"{file}: {error}", f"check it with: python -m tomllib {file}") from error
+        raise BadRule(f"{file}: {error}", "docs/matching.md shows all that it can hold") from error
     sections = content.pop("tape", [])
     declared = _with(Declared(source=str(file)), content, str(file))
     if not isinstance(sections, list):
@@ -91,7 +93,8 @@ def declared_for(tape_path: str | os.PathLike[str]) -> Declared:
         pattern = section.pop("path", None) if isinstance(section, dict) else None
         if not isinstance(pattern, str):
             raise BadRule(f"{where} has no path", 'path = "tests/tapes/*.jsonl"')
-        if fnmatch(str(path), str(file.parent / pattern)):
+        here = str(path) if os.path.isabs(pattern) else os.path.relpath(path, file.parent)
+        if fnmatch(here, os.path.normpath(pattern)):
             declared = _with(declared, section, where)
     return declared
 

@@ -61,7 +61,7 @@ from tapes.views import (
 )
 from tapes.wire import KNOWN_CODINGS, codings, decoded
 
-__all__ = ["SECRET_PATTERNS", "Finding", "Redactor", "SecretPattern", "user_patterns"]
+__all__ = ["MARK", "SECRET_PATTERNS", "Finding", "Redactor", "SecretPattern", "user_patterns"]
 
 _KEPT_REQUEST_HEADERS = IDENTITY_HEADERS | {"accept", "content-type", "content-encoding"}
 _DROPPED_RESPONSE_HEADERS = frozenset({"set-cookie", "set-cookie2", "authentication-info"})

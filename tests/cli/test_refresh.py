@@ -51,7 +51,7 @@ def latch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEMO_LIVE", "1")
 
 
-@pytest.mark.row("A12")
+@pytest.mark.row("A12-refresh")
 @pytest.mark.parametrize("command", [("verify", "--live"), ("refresh", "--changed")])
 def test_behind_a_closed_latch_nothing_is_sent(
     command: tuple[str, ...], at: Provider, typed: Typed

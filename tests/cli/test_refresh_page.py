@@ -91,7 +91,7 @@ def run_workflow(folder: Path, secrets: dict[str, str], without: str = "") -> st
     return said
 
 
-@pytest.mark.row("A12")
+@pytest.mark.row("A12-refresh")
 def test_the_workflow_refreshes_what_is_old_and_offers_it_as_a_branch(
     repository: Path, at: Provider
 ) -> None:
@@ -107,7 +107,7 @@ def test_the_workflow_refreshes_what_is_old_and_offers_it_as_a_branch(
     assert git(repository, "show", f"main:{TAPE}").encode() == before
 
 
-@pytest.mark.row("A12")
+@pytest.mark.row("A12-refresh")
 def test_the_workflow_stays_behind_the_latch(repository: Path, at: Provider) -> None:
     with_budget = "CASSETTE_LIVE_BUDGET"
     workflow = block("yaml", "name: Refresh tapes")
@@ -121,7 +121,7 @@ def test_the_workflow_stays_behind_the_latch(repository: Path, at: Provider) -> 
     assert "refresh-tapes" not in git(repository, "branch", "--remotes")
 
 
-@pytest.mark.row("A12")
+@pytest.mark.row("A12-refresh")
 def test_the_script_for_cron_refreshes_and_commits(repository: Path, at: Provider) -> None:
     script = repository / "refresh-tapes.sh"
     script.write_text(block("sh", "#!/bin/sh"))

@@ -5,16 +5,16 @@ Knows nothing of formats: each command calls one library function.
 
 import os
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import click
 
-from tapes import __version__
 from tapes.cli.output import count, json_option, note, progress, write, write_bytes, write_json
 from tapes.errors import BadSetting, UnreadableTape, UnwritableTape
 from tapes.interchange.foreign import Note, Reading
-from tapes.interchange.moving import Format, Imported, export_from, import_into, read_file
 from tapes.jsontext import Json
+from tapes.moving import Format, Imported, export_from, import_into, read_file
 from tapes.tape.kinds import open_tape
 from tapes.tape.raw import kind_of_existing
 
@@ -186,7 +186,7 @@ def export(
             _format(target, kind),
             as_json=target.lower().endswith(".json"),
             partial=partial,
-            version=__version__,
+            version=version("tapes-py"),
         )
     finally:
         tape.close()

@@ -10,7 +10,7 @@ from tapes.cassette import Cassette, Play
 from tapes.errors import ForeignFile, MergeConflict, NotCarried, SecretFound
 from tapes.exchange import Exchange, Piece, Request, Response
 from tapes.interchange import har, vcr
-from tapes.interchange.moving import Format, export_from, format_of, import_into, read_file
+from tapes.moving import Format, export_from, format_of, import_into, read_file
 from tapes.project import Declared
 from tapes.tape.base import MemoryTape
 from tapes.tape.kinds import open_tape
