@@ -143,7 +143,7 @@ def test_a_credential_that_cannot_be_meant_is_refused(table: dict[str, object]) 
 
 def test_what_the_page_declares_can_be_declared(tmp_path: Path) -> None:
     page = (Path(__file__).parents[1] / "docs" / "refreshing.md").read_text()
-    blocks = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```toml tapes.toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "tapes.toml").write_text("\n".join(reversed(blocks)))
     found = declared_for(tmp_path / "t.jsonl")
     assert [credential.host for credential in found.credentials] == ["llm.internal", "llm.lan:8000"]
