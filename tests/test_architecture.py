@@ -15,24 +15,29 @@ SOURCES = Path(__file__).parent.parent / "src" / "tapes"
 # layer; folders of one layer do not import each other.
 LAYERS: dict[str, tuple[str, ...]] = {
     "words": (
-        "errors", "jsontext", "exchange", "varying", "wire", "credentials", "canonical",
-        "patterns", "views", "redact", "envelope", "rows",
+        "errors", "jsontext", "loosejson", "exchange", "varying", "wire", "credentials", "canonical",
+        "patterns", "views", "redact", "expiry", "waiting", "host_keys", "drift", "envelope",
+        "rows",
     ),
     "keep, read": (
-        "providers/", "tape/", "state", "budget", "flights", "repeats", "origin", "modes", "prices",
+        "providers/", "tape/", "guarding/", "state", "budget", "flights", "repeats", "origin", "modes", "prices",
         "project",
     ),
     "decide": (
-        "halt", "report", "hot", "permit", "explain", "cost", "refusals", "calling", "cassette",
-        "effects", "directory_contract", "derive/", "store/", "forwarding",
+        "halt", "report", "hot", "permit", "sending", "explain", "cost", "refusals", "calling",
+        "cassette", "refreshing", "effects", "directory_contract", "interchange/", "moving",
+        "summary", "comparing", "scanning", "spending", "stats", "explanation", "derive/",
+        "store/", "forwarding",
     ),
-    "move": ("transports/", "guard", "capture/", "projector", "api/", "services/"),
-    "open": ("config", "opening", "use"),
+    "move": (
+        "lanes", "guard", "transports/", "capture/", "projector", "api/", "services/",
+    ),
+    "open": ("config", "opening", "using", "demo/"),
     "run": ("server", "pytest_plugin", "cli/"),
 }  # fmt: skip
 
 # Modules of values alone: they import only each other, and nothing that waits, counts or draws.
-PURE = {*LAYERS["words"], "providers/"}
+PURE = {*LAYERS["words"], "providers/", "interchange/", "derive/"}
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
 # The exceptions, each with its reason.
 ALLOWED_IMPURE = {
@@ -44,6 +49,7 @@ OUTSIDE = {
     "orjson": "jsontext",
     "brotli": "wire",
     "zstandard": "wire",
+    "yaml": "interchange/",
     "genai_prices": "prices",
     "httpx": "transports/",
     "httpx2": "transports/",
@@ -51,19 +57,21 @@ OUTSIDE = {
     "requests": "transports/",
     "urllib3": "transports/",
     "aiohttp": "transports/",
+    "anyio": "transports/",
+    "openai": "demo/",
     "multidict": "transports/",
     "yarl": "transports/",
     "click": "cli/",
     "rich": "cli/",
     "pytest": "pytest_plugin",
 }
-# Imports inside a function, each with its reason. `cli/` and `use` import late what costs time.
+# Imports inside a function, each with its reason. `cli/` and `using` import late what costs time.
 LATE = {
     ("prices", "genai_prices"): "it takes longer than everything else together",
     ("project", "tomllib"): "most tapes have no tapes.toml to read",
     ("cassette", "asyncio"): "programs without tasks need not load it",
 }
-LATE_FOLDERS = {"cli/", "use", "opening", "pytest_plugin"}
+LATE_FOLDERS = {"cli/", "using", "opening", "pytest_plugin"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@
           CassetteMiss       replay has no answer to this request
             IncompleteRecording   the only recording was cut off
             WrongCanonicalizer    the recording was keyed by another rule
+            ExpiredRecording      the recording is older than it may be
           UnboundedCall      a limit of tokens or money cannot be kept for this call
         LatchClosed          a live call was needed and nobody permitted it
         NetworkBlocked       a client below the recorder tried to leave this machine
@@ -18,6 +19,7 @@
         NotCanonical, UnknownCanonicalizer, NotAnAnswer, MissingLive, AsyncLive
         SecretFound, UndecodableBody, UnsupportedCoding, OversizeBody
         BadSetting, BadRule, BadEnvelope, MergeConflict, MissingExtra, UnusedRecordings
+        ForeignFile, NotCarried, NotSendable, NotAnswered
 
 Each class says its slug (the name in the docs), the exit status of the command line and the
 HTTP status of the proxy. Knows nothing of tapes, clients or terminals.  Pure.
@@ -79,6 +81,12 @@ class WrongCanonicalizer(CassetteMiss):
     """The tape answers this request under the key of another canonicalizer."""
 
     slug = "wrong-canonicalizer"
+
+
+class ExpiredRecording(CassetteMiss):
+    """The only recording is older than the project permits."""
+
+    slug = "expired"
 
 
 class UnboundedCall(BudgetExhausted):
@@ -279,3 +287,29 @@ class UnusedRecordings(TapesError):
     """The run did not ask for everything that is on the tape, and was told to fail then."""
 
     slug = "unused-recordings"
+class ForeignFile(TapesError):
+    """A file of another tool is not what it should be."""
+
+    slug = "foreign-file"
+    exit_status = 3
+
+
+class NotCarried(TapesError):
+    """An exchange cannot be carried from or to another tool's file."""
+
+    slug = "not-carried"
+    exit_status = 5
+    http_status = 409
+
+
+class NotSendable(TapesError):
+    """A recorded request cannot be sent again as it was."""
+
+    slug = "not-sendable"
+
+
+class NotAnswered(TapesError):
+    """A request was sent, and no whole answer came."""
+
+    slug = "not-answered"
+    http_status = 502

@@ -27,6 +27,11 @@ PIPE_CLOSED = 128 + signal.SIGPIPE
 COMMANDS = {
     "demo": ("tapes.cli.demo", "See it work: a real recorded conversation, no key, no network."),
     "tape": ("tapes.cli.tape", "Look into tapes, and keep them in order."),
+    "import": (
+        "tapes.cli.interchange",
+        "Bring recordings of vcrpy, browsers, aimock onto a tape.",
+    ),
+    "export": ("tapes.cli.interchange", "Write a tape as a vcrpy cassette or an HTTP archive."),
     "budget": ("tapes.cli.budget", "Which live calls were made, by whom, and how many are left."),
 }
 
