@@ -39,7 +39,7 @@ REQUIREMENTS = (
     Requirement("A11", "The document's sketch reads our tapes, and we read its tapes."),
     Requirement("A12", "Secrets replaced, writers locked, a schema version in every row."),
     Requirement("A12-http", "A whole conversation is captured over HTTP.", "the transports"),
-    Requirement("A12-refresh", "A scheduled refresh stays behind the latch.", "re-recording"),
+    Requirement("A12-refresh", "A scheduled refresh stays behind the latch."),
     # B. The directory of answers and the live budget
     Requirement("B1", "One readable JSON file an answer, named by its key."),
     Requirement("B2", "The directory's own keys; existing directories replay unchanged."),

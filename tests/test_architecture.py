@@ -15,27 +15,32 @@ SOURCES = Path(__file__).parent.parent / "src" / "tapes"
 # layer; folders of one layer do not import each other.
 LAYERS: dict[str, tuple[str, ...]] = {
     "words": (
-        "errors", "jsontext", "exchange", "varying", "wire", "credentials", "canonical",
-        "patterns", "views", "redact", "envelope", "rows",
+        "errors", "jsontext", "loosejson", "exchange", "varying", "wire", "credentials",
+        "canonical", "patterns", "views", "redact", "expiry", "waiting", "host_keys", "drift",
+        "envelope", "rows",
     ),
     "keep, read": (
-        "providers/", "state", "budget", "flights", "tape/", "repeats", "origin", "modes", "prices",
-        "project",
+        "providers/", "guarding/", "state", "budget", "flights", "tape/", "repeats", "origin",
+        "modes", "prices", "project",
     ),
     "decide": (
-        "halt", "report", "hot", "permit", "explain", "cost", "refusals", "calling", "cassette",
-        "tally",
-        "effects", "directory_contract", "derive/", "store/", "forwarding",
+        "halt", "report", "hot", "permit", "sending", "explain", "cost", "refusals", "calling",
+        "cassette", "tally", "refreshing", "effects", "directory_contract", "interchange/",
+        "moving", "summary", "comparing", "scanning", "spending", "stats", "explanation",
+        "derive/", "store/", "forwarding",
     ),
-    "move": ("transports/", "guard", "capture/", "projector", "api/", "services/"),
-    "open": ("config", "pointing", "lives", "opening", "use"),
+    "move": (
+        "lanes", "guard", "transports/", "capture/", "projector", "api/", "services/",
+    ),
+    "open": ("config", "pointing", "lives", "opening", "using", "demo/"),
     "run": ("checkup", "server", "pytest_plugin", "cli/"),
 }  # fmt: skip
 
 # Modules of values alone: they import only each other, and nothing that waits, counts or draws.
 PURE = {
-    *LAYERS["words"], "providers/", "pointing", "capture.bodies", "capture.http1",
-    "capture.refusals", "capture.replies", "capture.routes", "capture.watching", "tape.rowtext",
+    *LAYERS["words"], "providers/", "interchange/", "derive/", "pointing", "capture.bodies",
+    "capture.http1", "capture.refusals", "capture.replies", "capture.routes", "capture.watching",
+    "tape.rowtext",
 }  # fmt: skip
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
 # The exceptions, each with its reason.
@@ -48,6 +53,7 @@ OUTSIDE = {
     "orjson": "jsontext",
     "brotli": "wire",
     "zstandard": "wire",
+    "yaml": "interchange/",
     "genai_prices": "prices",
     "psycopg": "tape/",
     "httpx": "transports/",
@@ -56,6 +62,8 @@ OUTSIDE = {
     "requests": "transports/",
     "urllib3": "transports/",
     "aiohttp": "transports/",
+    "anyio": "transports/",
+    "openai": "demo/",
     "multidict": "transports/",
     "yarl": "transports/",
     "uvloop": "server",
@@ -63,7 +71,7 @@ OUTSIDE = {
     "rich": "cli/",
     "pytest": "pytest_plugin",
 }
-# Imports inside a function, each with its reason. `cli/` and `use` import late what costs time.
+# Imports inside a function, each with its reason. `cli/` and `using` import late what costs time.
 LATE = {
     ("prices", "genai_prices"): "it takes longer than everything else together",
     ("tape/", "tape.postgres"): "the driver is an extra, and takes long to load",
@@ -71,7 +79,7 @@ LATE = {
     ("cassette", "asyncio"): "programs without tasks need not load it",
     ("server", "uvloop"): "an optional library: without it the standard loop serves, more slowly",
 }
-LATE_FOLDERS = {"cli/", "use", "opening", "pytest_plugin"}
+LATE_FOLDERS = {"cli/", "using", "opening", "pytest_plugin"}
 
 
 @dataclass(frozen=True, slots=True)

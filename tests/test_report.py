@@ -51,6 +51,7 @@ def test_a_report_counts_and_says_how_often_an_answer_was_reused() -> None:
         "refused": 1,
         "not_stored": 0,
         "incomplete": 0,
+        "expired": 0,
         "refusals": ["missing"],
     }
     assert report.used == {"a", "b"}

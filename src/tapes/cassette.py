@@ -21,7 +21,8 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from tapes import refusals, repeats
@@ -50,18 +51,19 @@ from tapes.errors import (
     UnreadableTape,
 )
 from tapes.exchange import Exchange, Request, Response, State
+from tapes.expiry import OnExpiry, expired
 from tapes.flights import PATIENCE_S, Flight, Flights, flights_of
 from tapes.halt import listen, raise_refusal
 from tapes.hot import NOT_HOT, HotAnswers
 from tapes.jsontext import Copies, Json
 from tapes.modes import MODE, MODE_TABLE, Cell, Mode, live_is_permitted
 from tapes.origin import Origins
-from tapes.permit import Clean, Permit, Question, Recorder
+from tapes.permit import Clean, Permit, Question, Recorder, is_passing
 from tapes.prices import price_of
 from tapes.project import Declared, declared_for
 from tapes.providers.bounds import hides_variance
 from tapes.redact import SECRET_PATTERNS, Redactor
-from tapes.repeats import Order
+from tapes.repeats import Errors, Order
 from tapes.report import Report, keep_report
 from tapes.state import STATE
 from tapes.tape.base import SharedTape, Tape
@@ -69,6 +71,7 @@ from tapes.tape.beside import make_local
 from tapes.tape.directory import DirectoryTape
 from tapes.tape.kinds import open_tape
 from tapes.varying import vary_json
+from tapes.waiting import at_once
 
 log = logging.getLogger(__name__)
 
@@ -163,6 +166,7 @@ class Cassette:
         )
         self.origins = Origins()
         self._order = Order() if repeated == "ordered" else None
+        self._errors = Errors()
         self._ledger: AnyLedger | None = None
         self._flights: Flights | None = None
         self._rekeyed: dict[str, str] | None = None
@@ -221,12 +225,14 @@ class Cassette:
         """
         if self.mode is Mode.LIVE or self._order is not None:
             return None
-        question = self._question(request, 0)
+        question = self._question(request, None)
         try:
-            found = self._find(question.raw_key)
+            found = self._find(sample_key(question.raw_key, question.sample))
         except UnreadableTape as error:
             return self._refuse(question, TapeFailed(error.message, error.remedy))
-        return None if found is None else self._play(found, question)
+        if found is None or not self._holds(found, question):
+            return None
+        return self._play(found, question)
 
     def _question(
         self,
@@ -247,8 +253,9 @@ class Cassette:
             return Question(request, raw_key, text, chosen, owner=owner)
         order = order or repeats.chosen_order() or self._order
         if order is not None:
-            return Question(request, raw_key, text, order.next(raw_key), order, owner)
-        return Question(request, raw_key, text, owner=owner)
+            return Question(request, raw_key, text, order.next(raw_key), order, owner=owner)
+        before = self._errors.before(raw_key)
+        return Question(request, raw_key, text, before, errors=self._errors, owner=owner)
 
     def _decide(self, question: Question, *, alone: bool = False) -> Verdict:
         try:
@@ -263,13 +270,16 @@ class Cassette:
     def _verdict(self, question: Question, *, alone: bool) -> Verdict:
         if self.mode is not Mode.LIVE:
             found = self._find(sample_key(question.raw_key, question.sample))
-            if found is not None:
+            if found is not None and self._holds(found, question):
                 return self._play(found, question)
         clean = self._clean(question)
         if self.mode is not Mode.LIVE and (clean.key != question.raw_key or self.declared.rules):
             found = self._find_clean(clean, question)
-            if found is not None:
+            if found is not None and self._holds(found, question):
                 return self._play(found, question)
+        if self.mode is Mode.REPLAY and question.errors is not None and question.sample:
+            # Nothing was recorded after the kept error: it is the answer.
+            return self._verdict(replace(question, sample=question.sample - 1), alone=alone)
         limits = self._limits_now()
         permitted = live_is_permitted(self.mode, self._latch_now(), limits)
         match MODE_TABLE[self.mode, False, permitted]:
@@ -287,9 +297,33 @@ class Cassette:
     def _play(self, exchange: Exchange, question: Question) -> Play | Refusal:
         if isinstance(exchange.response, Response) is not isinstance(question.request, Request):
             return self._refuse(question, refusals.wrong_kind(exchange, self.tape.path))
+        if self._is_expired(exchange):
+            error = refusals.too_old(exchange, self.tape.path, self.declared.max_age)
+            if self.declared.expired is OnExpiry.FAIL:
+                return self._refuse(question, error)
+            if self.report.served_expired(exchange.key):
+                log.warning("%s", error.message)
         self.report.served(exchange.key)
         self.origins.from_tape()
+        if is_passing(exchange.response):
+            question.was_given_an_error()
+            if self.declared.retry_after == "now":
+                exchange = replace(exchange, response=at_once(exchange.response))
         return Play(exchange)
+
+    def _holds(self, found: Exchange, question: Question) -> bool:
+        """Whether a recording is the answer, or is to be made again while that is permitted."""
+        if self.mode is not Mode.RECORD:
+            return True
+        is_chosen_error = (
+            question.errors is None and question.order is None and is_passing(found.response)
+        )
+        is_old = self.declared.expired is OnExpiry.RECORD and self._is_expired(found)
+        return not ((is_chosen_error or is_old) and self.live_is_permitted)
+
+    def _is_expired(self, exchange: Exchange) -> bool:
+        max_age = self.declared.max_age
+        return max_age is not None and expired(exchange, max_age, datetime.now(UTC))
 
     def _refuse(self, question: Question, error: CassetteError) -> Refusal:
         question.give_back_sample()
@@ -360,14 +394,19 @@ class Cassette:
         )
 
     @property
+    def is_unlocked(self) -> bool:
+        """Whether the operator opened the latch or set a budget; the mode alone does not count."""
+        return live_is_permitted(Mode.RECORD, self._latch_now(), self._limits_now())
+
+    @property
     def counts_calls(self) -> bool:
         """Whether a limit makes every live call wait for a count that others share."""
         return self._limits_now().are_set
 
     @property
-    def is_ordered(self) -> bool:
-        """Whether equal requests are different calls."""
-        return self._order is not None
+    def gives_again(self) -> bool:
+        """Whether a request that was answered once may get the same answer undecided."""
+        return self._order is None and self.declared.max_age is None
 
     @property
     def answers_at_once(self) -> bool:
@@ -417,7 +456,7 @@ class Cassette:
     ) -> Verdict:
         # Whoever had the flight before may have recorded the answer meanwhile.
         found = self._find_clean(clean, question) if self.mode is Mode.RECORD else None
-        if found is not None:
+        if found is not None and self._holds(found, question):
             return self._play(found, question)
         unit: Unit | None = None
         if limits.are_set:

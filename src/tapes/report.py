@@ -53,6 +53,7 @@ class Report:
         self._recordings: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._refusals: list[str] = []
+        self._expired: set[str] = set()
         self._lock = threading.Lock()
 
     def begin_in_child(self) -> None:
@@ -76,6 +77,13 @@ class Report:
         """An answer was put on the tape."""
         with self._lock:
             self._recordings[key] += 1
+
+    def served_expired(self, key: str) -> bool:
+        """An answer was given that is too old; True for the first time with this key."""
+        with self._lock:
+            is_new = key not in self._expired
+            self._expired.add(key)
+            return is_new
 
     def count(self, name: str) -> None:
         """One more of: live, failed, not_stored, incomplete."""
@@ -108,6 +116,12 @@ class Report:
             return Counter(self._counts)
 
     @property
+    def expired(self) -> set[str]:
+        """The keys that were answered although their recording is too old."""
+        with self._lock:
+            return set(self._expired)
+
+    @property
     def refusals(self) -> list[str]:
         """What every refusal said."""
         with self._lock:
@@ -138,6 +152,7 @@ class Report:
             "refused": counts["refused"],
             "not_stored": counts["not_stored"],
             "incomplete": counts["incomplete"],
+            "expired": len(self.expired),
             "refusals": self.refusals,
         }
 
@@ -225,7 +240,7 @@ CREATE TABLE IF NOT EXISTS runs (
 )
 """
 # Runs that are kept a tape; older ones are forgotten.
-_KEPT_RUNS = 50
+KEPT_RUNS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +281,7 @@ def keep_report(report: Report) -> None:
             connection.execute(
                 "DELETE FROM runs WHERE tape = ? AND number NOT IN"
                 " (SELECT number FROM runs WHERE tape = ? ORDER BY number DESC LIMIT ?)",
-                (name, name, _KEPT_RUNS),
+                (name, name, KEPT_RUNS),
             )
             connection.execute("COMMIT")
     except (OSError, sqlite3.Error) as error:

@@ -25,7 +25,7 @@ from tapes.capture.watching import Outcome, Watch
 from tapes.cassette import Busy, Cassette, Play, Refusal, Verdict
 from tapes.errors import CassetteError, TapeFailed, TapesError
 from tapes.exchange import Exchange, Request, State
-from tapes.permit import Permit
+from tapes.permit import Permit, is_passing
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +195,7 @@ class Gathered:
             paced.next()
             return
         data = reply.data
-        if self._digest is not None:
+        if self._digest is not None and not is_passing(exchange.response):
             given = Given(data, reply.keeps_alive, exchange.key, self._cassette, self._stamp)
             self._desk.memo.add(self._digest, given)
         self._client.write(data)
