@@ -287,6 +287,8 @@ class UnusedRecordings(TapesError):
     """The run did not ask for everything that is on the tape, and was told to fail then."""
 
     slug = "unused-recordings"
+
+
 class ForeignFile(TapesError):
     """A file of another tool is not what it should be."""
 
