@@ -251,7 +251,7 @@ def test_prices_are_not_looked_up_without_a_limit_in_dollars() -> None:
 @pytest.mark.parametrize(
     "response",
     [b"bytes", iter([1]), float("nan"), {"a": float("inf")}, {1: 2}, {"a": {None: 1}}, object()],
-    ids=repr,
+    ids=["bytes", "an iterator", "NaN", "infinity", "a number as key", "null as key", "an object"],
 )
 def test_what_is_not_json_is_refused_before_a_byte_is_written(
     response: Any, tmp_path: Path

@@ -10,8 +10,9 @@ from tests.running import run
 
 NAMES = [
     "BudgetExhausted", "Cassette", "CassetteError", "CassetteMiss", "EffectRefused", "Effects",
-    "LatchClosed", "Mode", "NetworkBlocked", "TapesError", "canonicalize", "open_tape", "ordered",
-    "req_hash", "resolve", "sample",
+    "LatchClosed", "Mode", "NetworkBlocked", "TapesError", "UnusedRecordings", "canonicalize",
+    "open_tape", "ordered",
+    "req_hash", "resolve", "sample", "use",
 ]  # fmt: skip
 
 BLOCKED = """
