@@ -15,13 +15,13 @@ SOURCES = Path(__file__).parent.parent / "src" / "tapes"
 # layer; folders of one layer do not import each other.
 LAYERS: dict[str, tuple[str, ...]] = {
     "words": (
-        "errors", "jsontext", "loosejson", "exchange", "varying", "wire", "credentials", "canonical",
-        "patterns", "views", "redact", "expiry", "waiting", "host_keys", "drift", "envelope",
-        "rows",
+        "errors", "jsontext", "loosejson", "exchange", "varying", "wire", "credentials",
+        "canonical", "patterns", "views", "redact", "expiry", "waiting", "host_keys", "drift",
+        "envelope", "rows",
     ),
     "keep, read": (
-        "providers/", "tape/", "guarding/", "state", "budget", "flights", "repeats", "origin", "modes", "prices",
-        "project",
+        "providers/", "tape/", "guarding/", "state", "budget", "flights", "repeats", "origin",
+        "modes", "prices", "project",
     ),
     "decide": (
         "halt", "report", "hot", "permit", "sending", "explain", "cost", "refusals", "calling",
