@@ -76,20 +76,6 @@ def test_a_piece_is_due_at_its_time() -> None:
     assert Answer(response, 1, -1_000_000_000.0).wait(piece) == 0
 
 
-@pytest.mark.parametrize(
-    ("pace", "shown"),
-    [
-        (0.0, ["0", "0", "0", "9"]),
-        (0.5, ["15", "700", "x", "9"]),
-        (1.0, ["30", "1400.5", "x", "9"]),
-    ],
-)
-def test_what_tells_a_client_to_wait_shrinks_with_the_pace(pace: float, shown: list[str]) -> None:
-    headers = (("Retry-After", "30"), ("retry-after-ms", "1400.5"), ("retry-after", "x"))
-    played = Answer(Response(429, (*headers, ("age", "9"))), pace)
-    assert [value for _, value in played.headers] == shown
-
-
 def test_a_sample_is_taken_from_the_headers() -> None:
     headers = (("A", "1"), ("X-Tapes-Sample", " 3 "), ("a", "2"))
     assert lanes.without_sample(headers) == ((("A", "1"), ("a", "2")), 3)

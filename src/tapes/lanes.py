@@ -29,8 +29,6 @@ from tapes.permit import Permit
 
 SAMPLE_HEADER = "x-tapes-sample"
 _PACES = {"at once": 0.0, "as recorded": 1.0}
-# Answers that tell a client to come back later; see `answer`.
-_WAIT_HEADERS = ("retry-after", "retry-after-ms")
 
 
 @dataclass(slots=True, eq=False)
@@ -155,8 +153,7 @@ def settle(lane: Lane, request: Request, sample: int | None) -> Play | Permit:
     """The verdict that is no refusal; waits, by `time.sleep`, for somebody else's same call."""
     verdict = asked(lambda: lane.cassette.decide(request, sample=sample))
     while isinstance(verdict, Busy):
-        time.sleep(verdict.pause)
-        verdict = asked(verdict.again)
+        verdict = asked(verdict.wait)
     return verdict
 
 
@@ -255,28 +252,11 @@ class Answer:
     pace: float
     asked_at: float = field(default_factory=time.perf_counter)
 
-    @property
-    def headers(self) -> Headers:
-        """The recorded headers; what tells the client to wait shrinks with the pace."""
-        if self.pace == 1:
-            return self.response.headers
-        return tuple(
-            (name, _scaled(value, self.pace) if name.lower() in _WAIT_HEADERS else value)
-            for name, value in self.response.headers
-        )
-
     def wait(self, piece: Piece) -> float:
         """The seconds until a piece is due."""
         if not self.pace:
             return 0.0
         return max(0.0, self.asked_at + piece.at * self.pace - time.perf_counter())
-
-
-def _scaled(seconds: str, pace: float) -> str:
-    try:
-        return str(int(float(seconds) * pace))
-    except ValueError:
-        return seconds if pace else "0"  # a date
 
 
 def answer(lane: Lane, play: Play) -> Answer:

@@ -198,7 +198,9 @@ class _Played:
 
     def __init__(self, played: Answer) -> None:
         self._answer = played
-        self.head = Response(played.response.status, played.headers, reason=played.response.reason)
+        self.head = Response(
+            played.response.status, played.response.headers, reason=played.response.reason
+        )
         self._framed, self._last = _framing(self.head.headers)
         self._next = 0
 

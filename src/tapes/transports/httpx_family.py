@@ -134,7 +134,7 @@ class Family:
     def _response(self, played: Answer, stream: type) -> Any:
         return self.library.Response(
             status_code=played.response.status,
-            headers=[(_bytes(name), _bytes(value)) for name, value in played.headers],
+            headers=[(_bytes(name), _bytes(value)) for name, value in played.response.headers],
             stream=stream(played),
             extensions={
                 "http_version": b"HTTP/1.1",

@@ -293,7 +293,7 @@ def _framing(headers: Headers) -> tuple[Callable[[bytes], bytes], bytes]:
 
 
 def _played(played: Answer, method: str) -> Iterator[bytes]:
-    headers = played.headers
+    headers = played.response.headers
     framed, last = _framing(headers)
     yield _head(played.response, headers)
     if method.upper() == "HEAD":
