@@ -33,7 +33,7 @@ AIMOCK = ROOT / "tests/provider/node_modules/@copilotkit/aimock/dist/cli.js"
 RECORDINGS = 1_000
 FILLER = "word " * 380
 PATH = "/v1/chat/completions"
-_PROXY = "import sys; from tapes.cli.serve import serve; serve.main(sys.argv[1:], 'tapes serve')"
+_TAPES = "from tapes.cli.main import main; main()"
 
 
 def measurements(quick: bool) -> Iterator[Measurement]:
@@ -307,7 +307,7 @@ def _running(command: list[str], said: str, env: dict[str, str] | None = None) -
 
 @contextlib.contextmanager
 def _proxy(*flags: str, env: dict[str, str] | None = None) -> Iterator[Running]:
-    command = [sys.executable, "-c", _PROXY, "proxy", "--listen", "127.0.0.1:0", *flags]
+    command = [sys.executable, "-c", _TAPES, "serve", "proxy", "--listen", "127.0.0.1:0", *flags]
     upstream = () if "--upstream" in flags else ("--upstream", "http://127.0.0.1:9")
     with _running([*command, *upstream], r"proxy: http://\S+:(\d+) (?s:.*)report:", env) as running:
         yield running

@@ -25,8 +25,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "decide": (
         "halt", "report", "hot", "permit", "sending", "explain", "cost", "refusals", "calling",
-        "cassette", "tally", "refreshing", "effects", "directory_contract", "interchange/",
-        "moving", "summary", "comparing", "scanning", "spending", "stats", "explanation",
+        "cassette", "refreshing", "effects", "directory_contract", "interchange/",
+        "moving", "summary", "comparing", "scanning", "spending", "stats", "tally", "explanation",
         "derive/", "store/", "forwarding",
     ),
     "move": (
