@@ -1,6 +1,7 @@
 """What a replay costs above the client library itself, on a small tape and on a large one.
 
-The floor is the same client with the same request, answered from memory where our answer comes in.
+The floor is the same client with the same request, answered from memory: httpx by its own
+MockTransport, requests where urllib3 would make the request.
 """
 
 import hashlib
@@ -14,14 +15,15 @@ from pathlib import Path
 
 import httpx
 import requests
-import urllib3
 import vcr
 from requests.adapters import HTTPAdapter
+from urllib3 import HTTPResponse, HTTPSConnectionPool
 
 import tapes
 from benchmarks import Measurement
 from tapes.canonical import http_identity, http_text, key_of
-from tapes.exchange import Exchange, Piece, Request, Response
+from tapes.exchange import Exchange, Piece, Request, Response, row_of
+from tapes.jsontext import compact
 from tapes.tape.jsonl import JsonlTape
 
 URL = "https://api.example.test/v1/chat/completions"
@@ -46,9 +48,6 @@ def body_of(number: int, size: int = 20_000) -> bytes:
 def record(path: Path, count: int) -> None:
     """A tape of so many exchanges with requests of 20 KB."""
     with path.open("wb") as file:
-        from tapes.exchange import row_of
-        from tapes.jsontext import compact
-
         for number in range(count):
             request = Request("POST", URL, HEADERS, body_of(number))
             key = key_of(http_text(http_identity(request)[0]))
@@ -56,14 +55,21 @@ def record(path: Path, count: int) -> None:
             file.write(compact(row_of(exchange)).encode() + b"\n")
 
 
-class _Stub(HTTPAdapter):
-    """requests, answered from memory where urllib3 would have been asked."""
+class _FromMemory(HTTPSConnectionPool):
+    """urllib3, answered from memory at the place where we answer."""
 
-    def send(self, request, *_args, **_kwargs):  # type: ignore[no-untyped-def]
-        raw = urllib3.HTTPResponse(
+    def _make_request(self, *_args: object, **_options: object) -> HTTPResponse:  # type: ignore[override]
+        return HTTPResponse(
             io.BytesIO(BODY), headers=dict(RESPONSE.headers), status=200, preload_content=False
         )
-        return self.build_response(request, raw)
+
+
+def _from_memory() -> requests.Session:
+    session = requests.Session()
+    adapter = HTTPAdapter()
+    adapter.poolmanager.pool_classes_by_scheme = {"https": _FromMemory}
+    session.mount("https://", adapter)
+    return session
 
 
 def _asked(ask: Callable[[bytes], object], bodies: list[bytes]) -> float:
@@ -95,7 +101,7 @@ def measurements(quick: bool) -> Iterator[Measurement]:
                 )
             )
         ),
-        "requests": _requests(_session_with_stub()),
+        "requests": _requests(_from_memory()),
     }
     with tempfile.TemporaryDirectory() as folder:
         for count in sizes:
@@ -113,12 +119,6 @@ def measurements(quick: bool) -> Iterator[Measurement]:
                     yield Measurement(what, took - floor, 0.0003, "0.3 ms", "s", 1.0)
         few = 200
         yield _vcrpy(Path(folder), [body_of(number) for number in range(few)])
-
-
-def _session_with_stub() -> requests.Session:
-    session = requests.Session()
-    session.mount("https://", _Stub())
-    return session
 
 
 def _vcrpy(folder: Path, bodies: list[bytes]) -> Measurement:
