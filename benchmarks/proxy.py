@@ -16,25 +16,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any, NamedTuple
 
 import uvloop
 from tests.npm import PROGRAM as AIMOCK
 from tests.npm import missing
 
 from benchmarks import Measurement
-from benchmarks._upstream import ANSWER, EVENTS
+from benchmarks._upstream import ANSWER, EVENTS, PACE_S
 from tapes.canonical import http_identity, http_text, key_of
 from tapes.exchange import Exchange, Piece, Request, Response
 from tapes.tape.jsonl import JsonlTape
-from tapes.tape.sqlite import SqliteTape
 
 ROOT = Path(__file__).parent.parent
 RECORDINGS = 1_000
 MORE_RECORDINGS = 10_000
+TURNS = 3
 FILLER = "word " * 380
 PATH = "/v1/chat/completions"
 _TAPES = "from tapes.cli.main import main; main()"
@@ -70,50 +71,44 @@ def _say(what: str) -> None:
 
 
 def _replayed(tape: Path, folder: Path, seconds: int) -> Iterator[Measurement]:
-    with _proxy("--tape", str(tape)) as ours:
-        many = _wrk(ours, folder, seconds, connections=16)
-        one = _wrk(ours, folder, seconds, connections=1)
+    fixtures = _json_fixtures(RECORDINGS)
+    with _proxy("--tape", str(tape)) as ours, _aimock(folder, fixtures) as other:
+        many, *peers = _in_turns(folder, seconds, [ours, other], connections=16)
+        one, *alone = _in_turns(folder, seconds, [ours, other], connections=1)
     yield Measurement("replayed, 16 connections, p99", many.p99, 0.002, "2 ms", "s", 1.0)
     yield Measurement("replayed, 1 connection, median", one.p50, 120e-6, "120 µs", "s", 1.0)
     what = "replayed, 16 connections: CPU"
     yield Measurement(what, many.cpu, 1 / 30_000, "30,000/s of one core", "s")
-    with _aimock(folder, _json_fixtures(RECORDINGS)) as other:
-        if other is not None:
-            peer = _wrk(other, folder, seconds, connections=16)
-            alone = _wrk(other, folder, seconds, connections=1)
-            what = f"replayed, 16 connections, {RECORDINGS:,} recordings"
-            yield Measurement(what, many.each, peer.each, "aimock", "s", 1 / 5)
-            what = "replayed, 16 connections, p99"
-            yield Measurement(what, many.p99, peer.p99, "aimock", "s")
-            what = "replayed, 1 connection, median"
-            yield Measurement(what, one.p50, alone.p50, "aimock", "s")
-    more = _tape_of(folder / "more.jsonl", MORE_RECORDINGS)
-    with _aimock(folder, _json_fixtures(MORE_RECORDINGS)) as other:
-        if other is not None:
-            peer = _wrk(other, folder, seconds, connections=16, distinct=MORE_RECORDINGS)
-            with _proxy("--tape", str(more)) as ours:
-                many = _wrk(ours, folder, seconds, connections=16, distinct=MORE_RECORDINGS)
-            what = f"replayed, 16 connections, {MORE_RECORDINGS:,} recordings"
-            yield Measurement(what, many.each, peer.each, "aimock", "s", 1 / 5)
+    for peer in peers:
+        what = f"replayed, 16 connections, {RECORDINGS:,} recordings"
+        yield Measurement(what, many.each, peer.each, "aimock", "s", 1 / 5)
+        what = "replayed, 16 connections, p99"
+        yield Measurement(what, many.p99, peer.p99, "aimock", "s")
+    for peer in alone:
+        what = "replayed, 1 connection, median"
+        yield Measurement(what, one.p50, peer.p50, "aimock", "s")
+    more, fixtures = (
+        _tape_of(folder / "more.jsonl", MORE_RECORDINGS),
+        _json_fixtures(MORE_RECORDINGS),
+    )
+    with _proxy("--tape", str(more)) as ours, _aimock(folder, fixtures) as other:
+        servers, distinct = [ours, other], MORE_RECORDINGS
+        many, *peers = _in_turns(folder, seconds, servers, connections=16, distinct=distinct)
+    for peer in peers:
+        what = f"replayed, 16 connections, {MORE_RECORDINGS:,} recordings"
+        yield Measurement(what, many.each, peer.each, "aimock", "s", 1 / 5)
 
 
 def _many_recordings(tape: Path, folder: Path, number: int, seconds: int) -> Iterator[Measurement]:
     large = folder / "large.jsonl"
     shutil.copy(tape, large)
     _fill(large, number)
-    with _proxy("--tape", str(tape)) as few:
-        before = _wrk(few, folder, seconds, connections=16)
-    with _proxy("--tape", str(large)) as many:
-        after = _wrk(many, folder, seconds, connections=16)
+    with _proxy("--tape", str(tape)) as few, _proxy("--tape", str(large)) as many:
+        before, after = _in_turns(folder, seconds, [few, many], connections=16)
     large.unlink()
-    yield Measurement(
-        f"replayed from a tape of {number:,}",
-        after.each,
-        before.each,
-        "from one of 1,000",
-        "s",
-        1.1,
-    )
+    what, peer = f"replayed from a tape of {number:,}", f"from one of {RECORDINGS:,}"
+    yield Measurement(what, after.each, before.each, peer, "s", 1.1)
+    yield Measurement(f"{what}: CPU", after.cpu, before.cpu, peer, "s", 1.1)
 
 
 def _streamed(folder: Path, seconds: int) -> Iterator[Measurement]:
@@ -125,19 +120,17 @@ def _streamed(folder: Path, seconds: int) -> Iterator[Measurement]:
     for number in range(RECORDINGS):
         store.append(_exchange(number, *pieces, media="text/event-stream", stream=True))
     store.close()
-    with _proxy("--tape", str(tape)) as ours:
-        mine = _wrk(ours, folder, seconds, connections=16, stream=True)
-    with _aimock(folder, _json_fixtures(RECORDINGS, text * (EVENTS - 3))) as other:
-        if other is not None:
-            peer = _wrk(other, folder, seconds, connections=16, stream=True)
-            what = f"replayed stream of {EVENTS} events at once"
-            yield Measurement(what, mine.each, peer.each, "aimock", "s", 1 / 5)
+    fixtures = _json_fixtures(RECORDINGS, text * (EVENTS - 3))
+    with _proxy("--tape", str(tape)) as ours, _aimock(folder, fixtures) as other:
+        mine, *peers = _in_turns(folder, seconds, [ours, other], connections=16, stream=True)
+    for peer in peers:
+        what = f"replayed stream of {EVENTS} events at once"
+        yield Measurement(what, mine.each, peer.each, "aimock", "s", 1 / 5)
 
 
 def _passed_on(upstream: "Running", folder: Path, seconds: int) -> Iterator[Measurement]:
     with _proxy("--mode", "pass", "--upstream", f"http://127.0.0.1:{upstream.port}") as ours:
-        passed = _wrk(ours, folder, seconds, connections=32)
-    direct = _wrk(upstream, folder, seconds, connections=32)
+        passed, direct = _in_turns(folder, seconds, [ours, upstream], connections=32)
     yield Measurement("passed on, 32 connections", passed.each, 1 / 20_000, "20,000/s", "s", 1.0)
     yield Measurement("passed on, 32 connections", passed.each, direct.each, "without proxy", "s")
     what = "passed on, 32 connections: CPU"
@@ -145,8 +138,7 @@ def _passed_on(upstream: "Running", folder: Path, seconds: int) -> Iterator[Meas
 
 
 def _recorded(upstream: "Running", folder: Path, seconds: int) -> Iterator[Measurement]:
-    tapes = ((JsonlTape, "record.jsonl"), (SqliteTape, "record.db"))
-    for _, name in tapes:
+    for name in ("record.jsonl", "record.db"):
         flags = ("--mode", "record", "--tape", str(folder / name))
         where = f"http://127.0.0.1:{upstream.port}"
         with _proxy(*flags, "--upstream", where, env={"DEMO_LIVE": "1"}) as ours:
@@ -161,7 +153,7 @@ def _paced(upstream: "Running", folder: Path, rounds: int) -> Iterator[Measureme
     where = f"http://127.0.0.1:{upstream.port}"
     with _proxy(*flags, "--upstream", where, env={"DEMO_LIVE": "1"}) as ours:
         first, ages = uvloop.run(_streams(ours.port, rounds))
-    direct_first, direct_ages = uvloop.run(_streams(upstream.port, rounds))
+        direct_first, direct_ages = uvloop.run(_streams(upstream.port, rounds))
     added = [a - b for a, b in zip(_marks(first), _marks(direct_first), strict=True)]
     age = _marks(ages)[1] - _marks(direct_ages)[1]
     what = "recorded stream, 32 at once: added time to the first byte"
@@ -196,8 +188,7 @@ def _memory(upstream: "Running", folder: Path, streams: int) -> Iterator[Measure
 # --- who sends --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(NamedTuple):
     """What a run of wrk measured: seconds per request, the server's own, and latencies."""
 
     each: float
@@ -254,14 +245,30 @@ def _wrk(
     return Load(micros / 1e6 / requests, cpu, p50 / 1e6, p99 / 1e6)
 
 
+def _in_turns(
+    folder: Path, seconds: int, servers: Sequence["Running | None"], **how: Any
+) -> list[Load]:
+    """The best of some runs on each server; they take turns, so that all see the same machine."""
+    there = [server for server in servers if server is not None]
+    short = max(1, seconds // TURNS)
+    rounds = [[_wrk(one, folder, short, **how) for one in there] for _ in range(TURNS)]
+    return [Load(*map(min, zip(*loads, strict=True))) for loads in zip(*rounds, strict=True)]
+
+
 async def _streams(port: int, rounds: int) -> tuple[list[float], list[float]]:
-    """Seconds to the first byte, and the age of each event at its arrival; 32 at once."""
+    """Seconds to the first byte, and the age of each event at its arrival.
+
+    32 are under way at once, one after the other on each of 32 clients; they began one by one.
+    """
     first: list[float] = []
     ages: list[float] = []
-    for number in range(rounds):
-        await asyncio.gather(
-            *(_stream(port, f"{number} {n} {time.time()}", first, ages) for n in range(32))
-        )
+
+    async def client(number: int) -> None:
+        await asyncio.sleep(number * PACE_S * EVENTS / 32)
+        for n in range(rounds):
+            await _stream(port, f"{number} {n} {time.time()}", first, ages)
+
+    await asyncio.gather(*map(client, range(32)))
     return first, ages
 
 
