@@ -83,12 +83,12 @@ class Upstream:
     @classmethod
     def of(cls, name: str, url: str) -> "Upstream":
         """The upstream of a base URL. Raises BadSetting."""
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            port = -1
-        wrong = parts.scheme not in ("http", "https") or not parts.hostname or port == -1
+            parts, port = urlsplit(""), None
+        wrong = parts.scheme not in ("http", "https") or not parts.hostname
         if wrong or parts.query or parts.fragment or parts.username is not None:
             raise BadSetting(
                 f"upstream {name}: {url!r} is not a base URL",
