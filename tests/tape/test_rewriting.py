@@ -14,11 +14,12 @@ import pytest
 from tapes.errors import UnwritableTape
 from tapes.tape.base import Tape
 from tapes.tape.copying import merge, row_with_bodies
+from tapes.tape.directory import DirectoryTape
 from tapes.tape.kinds import open_tape
 from tapes.tape.mending import mend, verify
 from tapes.tape.pruning import Choice, prune
 from tapes.tape.rewriting import NewRow, editing
-from tests.making import KINDS, answers, assorted, call, contents, large, make_tape, tape_in
+from tests.making import KINDS, answers, assorted, call, contents, large, tape_in
 
 
 def drop(path: str, *prompts: str) -> None:
@@ -138,11 +139,15 @@ def test_writers_at_work_while_a_tool_rewrites_lose_nothing(tmp_path: Path, kind
     assert set(answers(path)) == wanted | {call("keep").key}
 
 
-def test_an_answer_that_is_recorded_anew_meanwhile_stays(tmp_path: Path) -> None:
+def test_an_answer_that_a_writer_without_locks_records_anew_meanwhile_stays(
+    tmp_path: Path,
+) -> None:
     path = tape_in(tmp_path, "directory", [call("one", "old"), large("two")])
 
     def change(_: object) -> tuple[()]:
-        make_tape(path, [call("one", "new"), large("three")])
+        tape = DirectoryTape(path)
+        tape.put(call("one", "new"))
+        tape.put(large("three"))
         return ()
 
     with editing(path) as editor:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tapes.errors import UnreadableTape
 from tapes.tape.beside import FOLDER
 
-# How long a writer waits for others: for a lock, and for a name that leads to one file after another.
+# How long a writer waits for others: for a lock, and where one file after another has its name.
 PATIENCE_S = 60.0
 
 
