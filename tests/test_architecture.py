@@ -20,24 +20,28 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "envelope", "rows",
     ),
     "keep, read": (
-        "providers/", "tape/", "guarding/", "state", "budget", "flights", "repeats", "origin",
+        "providers/", "guarding/", "state", "budget", "flights", "tape/", "repeats", "origin",
         "modes", "prices", "project",
     ),
     "decide": (
         "halt", "report", "hot", "permit", "sending", "explain", "cost", "refusals", "calling",
-        "cassette", "refreshing", "effects", "directory_contract", "interchange/", "moving",
-        "summary", "comparing", "scanning", "spending", "stats", "explanation", "derive/",
-        "store/", "forwarding",
+        "cassette", "refreshing", "effects", "directory_contract", "interchange/",
+        "moving", "summary", "comparing", "scanning", "spending", "stats", "tally", "explanation",
+        "derive/", "store/", "forwarding",
     ),
     "move": (
         "lanes", "guard", "transports/", "capture/", "projector", "api/", "services/",
     ),
-    "open": ("config", "opening", "using", "demo/"),
-    "run": ("server", "pytest_plugin", "cli/"),
+    "open": ("config", "pointing", "lives", "opening", "using", "demo/"),
+    "run": ("checkup", "server", "pytest_plugin", "cli/"),
 }  # fmt: skip
 
 # Modules of values alone: they import only each other, and nothing that waits, counts or draws.
-PURE = {*LAYERS["words"], "providers/", "interchange/", "derive/"}
+PURE = {
+    *LAYERS["words"], "providers/", "interchange/", "derive/", "pointing", "capture.bodies",
+    "capture.http1", "capture.refusals", "capture.replies", "capture.routes", "capture.watching",
+    "tape.rowtext",
+}  # fmt: skip
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
 # The exceptions, each with its reason.
 ALLOWED_IMPURE = {
@@ -51,6 +55,7 @@ OUTSIDE = {
     "zstandard": "wire",
     "yaml": "interchange/",
     "genai_prices": "prices",
+    "psycopg": "tape/",
     "httpx": "transports/",
     "httpx2": "transports/",
     "httpcore": "transports/",
@@ -61,6 +66,7 @@ OUTSIDE = {
     "openai": "demo/",
     "multidict": "transports/",
     "yarl": "transports/",
+    "uvloop": "server",
     "click": "cli/",
     "rich": "cli/",
     "pytest": "pytest_plugin",
@@ -68,8 +74,10 @@ OUTSIDE = {
 # Imports inside a function, each with its reason. `cli/` and `using` import late what costs time.
 LATE = {
     ("prices", "genai_prices"): "it takes longer than everything else together",
+    ("tape/", "tape.postgres"): "the driver is an extra, and takes long to load",
     ("project", "tomllib"): "most tapes have no tapes.toml to read",
     ("cassette", "asyncio"): "programs without tasks need not load it",
+    ("server", "uvloop"): "an optional library: without it the standard loop serves, more slowly",
 }
 LATE_FOLDERS = {"cli/", "using", "opening", "pytest_plugin"}
 

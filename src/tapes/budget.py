@@ -22,7 +22,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tapes.errors import BadSetting, LedgerFailed
 from tapes.state import connect
@@ -137,6 +137,30 @@ class Spend:
     state: str
     tokens: int
     usd: Decimal
+
+
+class AnyLedger(Protocol):
+    """The spends of one tape and run, counted once for all who share the tape.
+
+    Every call raises LedgerFailed where the count cannot be had.
+    """
+
+    def take(self, key: str, limits: Limits, reserve: Reserve) -> Unit | Spent:
+        """A unit for one call, or what is spent where a limit leaves no room for it."""
+        ...
+
+    def settle(self, unit: Unit, tokens: int | None, usd: Decimal | None) -> None:
+        """The call was made. What it really cost takes the place of what was set aside."""
+
+    def give_back(self, unit: Unit) -> None:
+        """The call failed before anybody answered."""
+
+    def spent(self) -> Spent:
+        """What this tape's run has spent."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections."""
 
 
 _SCHEMA = """

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tapes import refusals, repeats
-from tapes.budget import RUN, Ledger, Limits, Spent, Unit, latch_is_on
+from tapes.budget import RUN, AnyLedger, Ledger, Limits, Spent, Unit, latch_is_on
 from tapes.calling import Live, made, made_async
 from tapes.canonical import (
     DIRECTORY,
@@ -66,7 +66,7 @@ from tapes.redact import SECRET_PATTERNS, Redactor
 from tapes.repeats import Errors, Order
 from tapes.report import Report, keep_report
 from tapes.state import STATE
-from tapes.tape.base import Tape
+from tapes.tape.base import SharedTape, Tape
 from tapes.tape.beside import make_local
 from tapes.tape.directory import DirectoryTape
 from tapes.tape.kinds import open_tape
@@ -92,7 +92,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The same call is under way: wait for its answer.
+    """The same call, for `key`, is under way: wait for its answer.
 
     `again` asks anew. `alone` asks without regard to the other call, which a thread has to do
     whose own task made it: while it waits, that task cannot go on.
@@ -101,6 +101,7 @@ class Busy:
     again: "Callable[[], Verdict]"
     alone: "Callable[[], Verdict] | None" = None
     pause: float = 0.005
+    key: str = ""
 
     def wait(self) -> "Verdict":
         """Plain code waits here, and asks again."""
@@ -166,7 +167,7 @@ class Cassette:
         self.origins = Origins()
         self._order = Order() if repeated == "ordered" else None
         self._errors = Errors()
-        self._ledger: Ledger | None = None
+        self._ledger: AnyLedger | None = None
         self._flights: Flights | None = None
         self._rekeyed: dict[str, str] | None = None
         self._warned_of_variance = False
@@ -201,15 +202,45 @@ class Cassette:
 
     # --- the decision
 
-    def decide(self, request: Request | dict[str, Json], *, sample: int | None = None) -> Verdict:
+    def decide(
+        self,
+        request: Request | dict[str, Json],
+        *,
+        sample: int | None = None,
+        order: Order | None = None,
+        owner: object = None,
+    ) -> Verdict:
         """The verdict on one request: Play, Permit, Refusal or Busy; anything else is a bug.
 
+        `owner` is who asks, where that is neither a task nor a thread: a server's exchange.
         Raises NotCanonical and UnsupportedCoding for a request that cannot have a key, and
         SecretFound where secrets are refused.
         """
-        return self._decide(self._question(request, sample))
+        return self._decide(self._question(request, sample, order, owner))
 
-    def _question(self, request: Request | dict[str, Json], sample: int | None) -> Question:
+    def hit(self, request: Request | dict[str, Json]) -> Play | Refusal | None:
+        """The answer that lies under the request's own key, else None: then `decide`.
+
+        For servers, which must not wait: it looks at one place and explains nothing.
+        """
+        if self.mode is Mode.LIVE or self._order is not None:
+            return None
+        question = self._question(request, None)
+        try:
+            found = self._find(sample_key(question.raw_key, question.sample))
+        except UnreadableTape as error:
+            return self._refuse(question, TapeFailed(error.message, error.remedy))
+        if found is None or not self._holds(found, question):
+            return None
+        return self._play(found, question)
+
+    def _question(
+        self,
+        request: Request | dict[str, Json],
+        sample: int | None,
+        order: Order | None = None,
+        owner: object = None,
+    ) -> Question:
         text: str | None = None
         if isinstance(request, Request):
             identity, _ = http_identity(request, (), self.declared.headers)
@@ -219,12 +250,12 @@ class Cassette:
             raw_key = key_of(text)
         chosen = repeats.chosen_sample() if sample is None else sample
         if chosen is not None:
-            return Question(request, raw_key, text, chosen)
-        order = repeats.chosen_order() or self._order
+            return Question(request, raw_key, text, chosen, owner=owner)
+        order = order or repeats.chosen_order() or self._order
         if order is not None:
-            return Question(request, raw_key, text, order.next(raw_key), order)
+            return Question(request, raw_key, text, order.next(raw_key), order, owner=owner)
         before = self._errors.before(raw_key)
-        return Question(request, raw_key, text, before, errors=self._errors)
+        return Question(request, raw_key, text, before, errors=self._errors, owner=owner)
 
     def _decide(self, question: Question, *, alone: bool = False) -> Verdict:
         try:
@@ -263,7 +294,7 @@ class Cassette:
                 error = refusals.latch_closed(clean.key, self.tape.path)
         return self._refuse(question, error)
 
-    def _play(self, exchange: Exchange, question: Question) -> Verdict:
+    def _play(self, exchange: Exchange, question: Question) -> Play | Refusal:
         if isinstance(exchange.response, Response) is not isinstance(question.request, Request):
             return self._refuse(question, refusals.wrong_kind(exchange, self.tape.path))
         if self._is_expired(exchange):
@@ -303,6 +334,8 @@ class Cassette:
         request = question.request
         if isinstance(request, Request):
             kept = self.redactor.request(request)
+            if not self.declared.rules and _is_the_same(kept, request):
+                return Clean(kept, question.raw_key)
             http, rules = http_identity(kept, self.declared.rules, self.declared.headers)
             return Clean(kept, key_of(http_text(http)), rules)
         identity = self.canonicalizer.identity(request)
@@ -365,8 +398,25 @@ class Cassette:
         """Whether the operator opened the latch or set a budget; the mode alone does not count."""
         return live_is_permitted(Mode.RECORD, self._latch_now(), self._limits_now())
 
-    def _shared_ledger(self) -> Ledger:
+    @property
+    def counts_calls(self) -> bool:
+        """Whether a limit makes every live call wait for a count that others share."""
+        return self._limits_now().are_set
+
+    @property
+    def gives_again(self) -> bool:
+        """Whether a request that was answered once may get the same answer undecided."""
+        return self._order is None and self.declared.max_age is None
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether the tape is on this machine, so that looking something up takes no waiting."""
+        return not isinstance(self.tape, SharedTape)
+
+    def _shared_ledger(self) -> AnyLedger:
         """The count of live calls, shared with every process that uses this tape."""
+        if self._ledger is None and isinstance(self.tape, SharedTape):
+            self._ledger = self.tape.ledger(self._environ.get(RUN, ""))
         if self._ledger is None:
             local = self.tape.local
             try:
@@ -385,12 +435,13 @@ class Cassette:
         waited = time.monotonic() - question.since
         # In live mode every call is its own.
         is_own = self.mode is Mode.LIVE or alone or waited > PATIENCE_S
-        flight = Flight(key) if is_own else flights.take(key)
+        flight = Flight(key) if is_own else flights.take(key, question.owner)
         if flight is None:
             here = flights.is_of_this_thread(key)
             return Busy(
                 lambda: self._decide(question),
                 (lambda: self._decide(question, alone=True)) if here else None,
+                key=key,
             )
         verdict: Verdict | None = None
         try:
@@ -420,6 +471,8 @@ class Cassette:
         return Permit(self._recorder, question, clean, flight=flight, unit=unit, answer=answer)
 
     def _shared_flights(self) -> Flights:
+        if self._flights is None and isinstance(self.tape, SharedTape):
+            self._flights = self.tape.flights()
         if self._flights is None:
             local = self.tape.local
             try:
@@ -508,6 +561,18 @@ class Cassette:
             return permit.keep(response)
         except CassetteError as error:
             raise_refusal(error)
+
+
+def _is_the_same(kept: Request, request: Request) -> bool:
+    """Whether nothing that belongs to a request's identity was changed in the kept copy.
+
+    Headers that belong to it are always kept.
+    """
+    return (
+        kept.body == request.body
+        and kept.url == request.url
+        and all(pair in request.headers for pair in kept.headers)
+    )
 
 
 def _canonicalizer_for(tape: Tape, name: str | None) -> DictCanonicalizer:

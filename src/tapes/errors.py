@@ -46,7 +46,9 @@ class CassetteError(SystemExit):
 
     slug: ClassVar[str] = "refused"
     exit_status: ClassVar[int] = 1
-    http_status: ClassVar[int] = 403
+    # A status that no SDK retries, and whose message no agent hides behind a text of its own, as
+    # they do with 404 ("no such model") and with 401 and 403 ("log in").
+    http_status: ClassVar[int] = 400
 
     def __init__(self, message: str = "", remedy: str = "") -> None:
         # SystemExit prints its argument on standard error and ends with status 1.
@@ -68,7 +70,6 @@ class CassetteMiss(BudgetExhausted):
     """Replay has no answer to this request, and replay never asks."""
 
     slug = "miss"
-    http_status = 404
 
 
 class IncompleteRecording(CassetteMiss):
@@ -117,14 +118,12 @@ class TapeFailed(CassetteError):
     """The tape could not be read or written in the middle of a run."""
 
     slug = "tape-failed"
-    http_status = 500
 
 
 class LedgerFailed(CassetteError):
     """The count of live calls could not be read or written, so no call is permitted."""
 
     slug = "ledger-failed"
-    http_status = 500
 
 
 class TapesError(Exception):

@@ -19,7 +19,13 @@ from pathlib import Path
 PATIENCE_S = 600.0
 _BYTES = 1 << 62
 
-_Owner = tuple[int, int | None]  # the thread and the task that asked
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """The thread and the task that asked."""
+
+    thread: int
+    task: int | None
 
 
 @dataclass(slots=True)
@@ -28,7 +34,7 @@ class Flight:
 
     key: str
     _flights: "Flights | None" = None
-    _owner: _Owner = (0, None)
+    _owner: object = None
 
     def land(self) -> None:
         """The call is over, whatever came of it. A second time does nothing."""
@@ -39,10 +45,10 @@ class Flight:
     @property
     def is_of_this_thread(self) -> bool:
         """Whether this thread made the call: then it cannot block until the call is over."""
-        return self._owner[0] == threading.get_ident()
+        return isinstance(self._owner, _Caller) and self._owner.thread == threading.get_ident()
 
-    def is_of(self, owner: _Owner) -> bool:
-        """Whether this very task, or thread without tasks, made the call."""
+    def is_of(self, owner: object) -> bool:
+        """Whether this very task, thread without tasks, or exchange of a server made the call."""
         return self._owner == owner
 
 
@@ -56,9 +62,12 @@ class Flights:
         self._fd = -1
         self._pid = os.getpid()
 
-    def take(self, key: str) -> Flight | None:
-        """The flight for a key, or None while somebody else has it."""
-        owner = _who()
+    def take(self, key: str, owner: object = None) -> Flight | None:
+        """The flight for a key, or None while somebody else has it.
+
+        `owner` is who asks, and must not wait for itself: the task or thread, if it is not said.
+        """
+        owner = owner or _who()
         with self._mutex:
             self._forget_the_parent()
             other = self._under_way.get(key)
@@ -78,8 +87,7 @@ class Flights:
         with self._mutex:
             if self._pid == os.getpid() and self._under_way.get(flight.key) is flight:
                 del self._under_way[flight.key]
-                if self._fd >= 0:
-                    fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _byte(flight.key))
+                self._unlock(flight.key)
 
     def _forget_the_parent(self) -> None:
         """After a fork: the calls under way are the parent's, and so are the locks."""
@@ -96,6 +104,10 @@ class Flights:
             # Held by another process; or a file system without locks.
             return error.errno not in (errno.EACCES, errno.EAGAIN)
         return True
+
+    def _unlock(self, key: str) -> None:
+        if self._fd >= 0:
+            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _byte(key))
 
     def _open(self) -> bool:
         """Open the lock file, one descriptor a process: closing any would free all its locks."""
@@ -122,11 +134,11 @@ def _byte(key: str) -> int:
     return int(key[:16], 16) % _BYTES
 
 
-def _who() -> _Owner:
+def _who() -> _Caller:
     """The task or thread that asks: it must not wait for itself."""
     asyncio = sys.modules.get("asyncio")  # a program with tasks has loaded it
     try:
         task = None if asyncio is None else asyncio.current_task()
     except RuntimeError:
         task = None
-    return (threading.get_ident(), id(task) if task else None)
+    return _Caller(threading.get_ident(), id(task) if task else None)

@@ -15,6 +15,7 @@ outlives the lane, and compiled clients that are not in `guarding.compiled`.
 import json
 import os
 import threading
+from collections.abc import Mapping
 
 from tapes import lanes
 from tapes.errors import NetworkBlocked
@@ -96,15 +97,27 @@ _compiled = CompiledWatch(_refuse, _allowed_now)
 def _tell_children() -> None:
     """Set the environment as the innermost lane wants it, or take everything out of it."""
     lane = next(reversed(lanes.opened()), None)
-    path = os.environ.get("PYTHONPATH", "")
-    if path == child.FOLDER or path.startswith(child.FOLDER + os.pathsep):
-        path = path[len(child.FOLDER) + 1 :]
     if lane is not None and lane.guarded and not lane.cassette.live_is_permitted:
-        told = {"reason": _reason(lane), "allow": lane.allowed.entries}
-        os.environ[child.VARIABLE] = json.dumps(told)
-        os.environ["PYTHONPATH"] = child.FOLDER + (os.pathsep + path if path else "")
+        os.environ.update(guarded(os.environ, lane.allowed, _reason(lane)))
     elif os.environ.pop(child.VARIABLE, None) is not None:
+        path = _path_without_guard(os.environ)
         if path:
             os.environ["PYTHONPATH"] = path
         else:
             del os.environ["PYTHONPATH"]
+
+
+def guarded(environ: Mapping[str, str], allowed: Allowed, reason: str) -> dict[str, str]:
+    """What is to be set in an environment so that the Python programs in it are guarded."""
+    path = _path_without_guard(environ)
+    return {
+        child.VARIABLE: json.dumps({"reason": reason, "allow": allowed.entries}),
+        "PYTHONPATH": child.FOLDER + (os.pathsep + path if path else ""),
+    }
+
+
+def _path_without_guard(environ: Mapping[str, str]) -> str:
+    path = environ.get("PYTHONPATH", "")
+    if path == child.FOLDER or path.startswith(child.FOLDER + os.pathsep):
+        return path[len(child.FOLDER) + 1 :]
+    return path

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from tapes.budget import Ledger, Unit
+from tapes.budget import AnyLedger, Unit
 from tapes.canonical import HTTP_1, evidence_key, sample_key
 from tapes.errors import NotAnAnswer, TapeFailed, TapesError
 from tapes.exchange import Exchange, Headers, Piece, Request, Response, State, header
@@ -68,6 +68,7 @@ class Question:
     text: str | None = None
     sample: int = 0
     order: Order | None = None
+    owner: object = None
     errors: Errors | None = None
     since: float = field(default_factory=time.monotonic)
 
@@ -99,7 +100,7 @@ class Recorder:
     canonicalizer: str
     redactor: Redactor
     report: Report
-    ledger: Callable[[], Ledger]
+    ledger: Callable[[], AnyLedger]
     price: Callable[[Usage], Decimal | None]
     store_errors: bool
 

@@ -21,6 +21,9 @@
     pattern = 'acme_[a-z0-9]{20}'    # with a group, the group alone is the secret
     hash = true                      # false for values that could be guessed from a hash
 
+    [upstreams]                      # further upstreams of the proxy; see docs/proxy.md
+    vllm = "http://10.0.0.7:8000"
+
     [[tape]]                         # the same again, for the tapes that a path names
     path = "tests/tapes/weather*.jsonl"
     [[tape.vary]]
@@ -78,13 +81,9 @@ def declared_for(tape_path: str | os.PathLike[str]) -> Declared:
     file = _nearest_file(path)
     if file is None:
         return Declared()
-    import tomllib
-
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadRule(f"{file}: {error}", "docs/matching.md shows all that it can hold") from error
+    content = _content(file)
     sections = content.pop("tape", [])
+    content.pop("upstreams", None)  # for the proxy alone
     declared = _with(Declared(source=str(file)), content, str(file))
     if not isinstance(sections, list):
         raise BadRule(f"{file}: tape is a list: write [[tape]]")
@@ -97,6 +96,26 @@ def declared_for(tape_path: str | os.PathLike[str]) -> Declared:
         if fnmatch(here, os.path.normpath(pattern)):
             declared = _with(declared, section, where)
     return declared
+
+
+def declared_upstreams(folder: str | os.PathLike[str]) -> tuple[dict[str, str], str]:
+    """The upstreams that the nearest `tapes.toml` declares, and its name. Raises BadRule."""
+    file = _nearest_file(Path(os.path.abspath(folder)) / "a tape")
+    if file is None:
+        return {}, ""
+    upstreams = _content(file).get("upstreams", {})
+    if not isinstance(upstreams, dict) or not _is_texts(list(upstreams.values())):
+        raise BadRule(f"{file}: upstreams is a table of URLs", '[upstreams] vllm = "http://…"')
+    return upstreams, str(file)
+
+
+def _content(file: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadRule(f"{file}: {error}", "docs/matching.md shows all that it can hold") from error
 
 
 def _nearest_file(tape: Path) -> Path | None:

@@ -22,6 +22,7 @@ from tapes.errors import (
 from tapes.exchange import Exchange, State
 from tapes.jsontext import Json
 from tapes.tape.base import MemoryTape, Tape
+from tapes.tape.kinds import open_tape
 from tests.tape.homes import (
     ON_DISK,
     all_on_disk,
@@ -55,10 +56,15 @@ BYTES = {
 }
 
 
-@pytest.fixture(params=["memory", *ON_DISK])
+@pytest.fixture(params=["memory", "postgres", *ON_DISK])
 def tape(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tape]:
     home = str(request.param)
-    tape = MemoryTape() if home == "memory" else opened(home, path_of(home, tmp_path))
+    if home == "memory":
+        tape: Tape = MemoryTape()
+    elif home == "postgres":
+        tape = open_tape(request.getfixturevalue("database"))
+    else:
+        tape = opened(home, path_of(home, tmp_path))
     yield tape
     tape.close()
 

@@ -32,10 +32,16 @@ class Provider:
 
 
 @pytest.fixture(scope="session")
-def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
+def node_modules() -> Path:
+    """The folder of the packages that `package.json` names."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("the provider of the live tests needs node and npm")
     _install()
+    return HOME / "node_modules"
+
+
+@pytest.fixture(scope="session")
+def provider(node_modules: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
     log = tmp_path_factory.mktemp("provider") / "log"
     with log.open("w") as file:
         process = subprocess.Popen(
@@ -52,19 +58,25 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
 
 def _install() -> None:
     """Install what package.json names, unless it is there; one process at a time."""
-    wanted = json.loads((HOME / "package.json").read_text())["dependencies"]["@copilotkit/aimock"]
+    wanted: dict[str, str] = json.loads((HOME / "package.json").read_text())["dependencies"]
     with (HOME / "package.json").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            package = PROGRAM.parent.parent / "package.json"
-            if json.loads(package.read_text())["version"] == wanted:
-                return
+        if all(_version(name) == version for name, version in wanted.items()):
+            return
         done = subprocess.run(
             ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund"],
             cwd=HOME, capture_output=True, text=True, timeout=PATIENCE_S,
         )  # fmt: skip
     if done.returncode:
         pytest.skip(f"the provider of the live tests cannot be installed: {done.stderr[-300:]}")
+
+
+def _version(name: str) -> str | None:
+    """The version of an installed package."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        package = HOME / "node_modules" / name / "package.json"
+        return str(json.loads(package.read_text())["version"])
+    return None
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:

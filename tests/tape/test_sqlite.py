@@ -122,6 +122,25 @@ def test_somebody_elses_database_is_refused_and_left_as_it_is(tmp_path: Path) ->
     assert path.read_bytes() == before
 
 
+def test_a_tape_that_is_just_being_made_is_not_taken_for_somebody_elses(tmp_path: Path) -> None:
+    for number in range(40):
+        path = tmp_path / f"{number}.db"
+        begin = threading.Barrier(2)
+
+        def make(path: Path = path, begin: threading.Barrier = begin) -> None:
+            with closing(SqliteTape(path)) as tape:
+                begin.wait()
+                tape.append(plain("x"))
+
+        maker = threading.Thread(target=make)
+        maker.start()
+        begin.wait()
+        while maker.is_alive():
+            with closing(SqliteTape(path)) as tape:
+                assert len(tape.keys()) <= 1
+        maker.join()
+
+
 def test_a_database_that_becomes_somebody_elses_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     tape = SqliteTape(path)

@@ -19,10 +19,12 @@ import re
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from tapes.budget import AnyLedger
 from tapes.errors import UnwritableTape
 from tapes.exchange import Exchange, Request, Response, State, row_of
+from tapes.flights import Flights
 from tapes.jsontext import Json
 
 BLOB_SIZE = 16 * 1024
@@ -77,6 +79,22 @@ class Tape(Protocol):
 
     def close(self) -> None:
         """Let go of files. Appending or finding afterwards raises ClosedTape."""
+        ...
+
+
+@runtime_checkable
+class SharedTape(Tape, Protocol):
+    """A tape on a server that many machines share: it also counts their calls and flights.
+
+    Whatever it is asked may take its time.
+    """
+
+    def ledger(self, run: str) -> AnyLedger:
+        """The count of live calls of a run."""
+        ...
+
+    def flights(self) -> Flights:
+        """Which keys have a live call under way, on whichever machine."""
         ...
 
 
