@@ -25,7 +25,7 @@ def manifest_tree(name: str = "summary", **members: Json) -> Json:
     }
 
 
-def document(paths: Json = None, name: str = "summary", **members: Json) -> Json:
+def document(paths: Json = None, name: Json = "summary", **members: Json) -> Json:
     """A document that is admitted, with these paths or one of its own."""
     own = {f"/api/{name}/reports": {"get": {"operationId": "read", "responses": ANSWER}}}
     return {
@@ -64,6 +64,7 @@ def text(tree: Json) -> bytes:
 
 
 def admitted(tree: Json, source: str = SOURCE) -> Service:
+    """The service that a document declares; the test fails where it is refused."""
     return admit(text(tree), source, ["v1"])
 
 

@@ -4,6 +4,8 @@ Rule 1: a document is judged alone. No other service and no part of the host cha
 Rule 2: the tables say which members are read and what they must be; the rest is ignored.
 Rule 3: references are never followed out of the document, and never fetched.
 Rule 4: places are named in the author's document, by its own local paths.
+Rule 5: work is bounded by the number of paths, operations and objects, far above what people
+        write, so that no document keeps the host busy.
 
 Knows nothing of manifests, tools or the aggregate.  Pure.
 """
@@ -81,6 +83,8 @@ _COMPONENT_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _STATUS = re.compile(r"[+-]?[0-9]+")
 _PLACES = ("path", "query", "header", "cookie")
 _STEPS = 9
+MAX_OPERATIONS = 10_000
+MAX_OBJECTS = 200_000
 
 
 def template_names(path: str) -> list[str]:
@@ -125,8 +129,22 @@ def operations_of(item: Json) -> Iterator[tuple[str, dict[str, Json]]]:
 
 
 def check(document: dict[str, Json], findings: Findings) -> None:
-    """Judge a document whose paths are all inside, into the findings."""
-    _Compiler(document, findings).run()
+    """Judge a document whose paths are an object, into the findings."""
+    paths = members(document.get("paths"))
+    operations = sum(len(members(item).keys() & _METHODS) for item in paths.values())
+    if max(len(paths), operations) > MAX_OPERATIONS:
+        message = f"there are more than {MAX_OPERATIONS:,} paths or operations"
+        findings.add(Stage.SHAPE, "too_many_operations", (None, "paths"), message)
+        return
+    try:
+        _Compiler(document, findings).run()
+    except _TooManyObjects:
+        message = f"the document has more than {MAX_OBJECTS:,} parameters, responses and the like"
+        findings.add(Stage.SHAPE, "too_many_objects", None, message)
+
+
+class _TooManyObjects(Exception):
+    """The document has more objects than are worth judging."""
 
 
 @dataclass(slots=True)
@@ -143,6 +161,7 @@ class _Compiler:
         self._components = members(document.get("components"))
         self._findings = findings
         self._schemas = Schemas(findings, targets_of(document))
+        self._left = MAX_OBJECTS
 
     def run(self) -> None:
         document = self._document
@@ -169,6 +188,9 @@ class _Compiler:
         self, value: Json, where: Where, table: dict[str, Check], *, nullable: bool = True
     ) -> dict[str, Json]:
         """The value with its members' types judged; an empty one for what is no object."""
+        self._left -= 1
+        if self._left < 0:
+            raise _TooManyObjects
         if type(value) is dict:
             for name, (holds, what) in table.items():
                 member = value.get(name)
@@ -200,7 +222,8 @@ class _Compiler:
             self._shape(where, "must be an object")
 
     def _external_docs(self, owner: dict[str, Json], where: Where) -> None:
-        self._object(owner.get("externalDocs"), (where, "externalDocs"), _EXTERNAL_DOCS)
+        if owner.get("externalDocs") is not None:
+            self._object(owner.get("externalDocs"), (where, "externalDocs"), _EXTERNAL_DOCS)
 
     def _resolved(self, value: Json, section: str) -> dict[str, Json] | None:
         """What a value is behind local references, or None where it cannot be seen through."""
@@ -488,6 +511,7 @@ class _Compiler:
                     )
 
 
+_METHODS = frozenset(METHODS)
 _NEEDED = {"http": "scheme", "oauth2": "flows", "openIdConnect": "openIdConnectUrl"}
 
 
