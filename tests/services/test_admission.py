@@ -16,6 +16,7 @@ from openapi_spec_validator.schemas import openapi_v30_schema_validator
 from tapes.errors import RefusedService
 from tapes.services import manifest
 from tapes.services.admission import MAX_BYTES, Service, admit
+from tapes.services.compiling import SECTIONS
 from tapes.services.openapi import aggregate, is_inside, leads_out
 from tapes.services.problems import Stage
 
@@ -409,9 +410,20 @@ def test_a_document_that_was_changed_anywhere_is_refused_or_harmless(tree: Json)
 
 @pytest.mark.row("C3")
 @settings(max_examples=150, deadline=None)
-@given(st.dictionaries(st.sampled_from(_WORDS), _TREES, max_size=6))
-def test_any_tree_around_a_manifest_is_refused_or_harmless(tree: Json) -> None:
-    holds_all_promises(text({**tree, "openapi": "3.1.0", "x-tapes-cassette": manifest_tree()}))
+@given(
+    item=st.dictionaries(st.sampled_from(["get", "post", "parameters", "x-a", "$ref"]), _TREES),
+    components=st.dictionaries(
+        st.sampled_from(SECTIONS), st.dictionaries(st.sampled_from("ab"), _TREES)
+    ),
+    others=st.dictionaries(
+        st.sampled_from(["info", "tags", "security", "webhooks", "x-a"]), _TREES
+    ),
+)
+def test_any_tree_around_a_manifest_is_refused_or_harmless(
+    item: Json, components: Json, others: Json
+) -> None:
+    paths = {"/api/summary/x/{id}": item}
+    holds_all_promises(text(document(paths, components=components, **others)))
 
 
 @pytest.mark.row("C3")

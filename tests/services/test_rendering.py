@@ -51,6 +51,7 @@ def schema(value: Json, **schemas: Json) -> Json:
         ({"anyOf": [{"$ref": REF + "A"}, {"type": "null"}]},
          {"anyOf": [{"$ref": REF + "ns_A"}], "nullable": True}),
         ({"type": ["string", "integer"]}, {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        ({"type": "text", "multipleOf": 0}, {}),
         (True, {}),
         (False, {"not": {}}),
         (None, {}),

@@ -83,6 +83,8 @@ def test_a_component_is_rewritten_once_for_all_tools() -> None:
         ({"not": {"$ref": 5}}, ("#/schema/not/$ref", "bad_reference")),
         ({"properties": {"a": None}}, ("#/schema/properties/a", "wrong_type")),
         ({"allOf": {}}, ("#/schema/allOf", "wrong_type")),
+        ({"anyOf": []}, ("#/schema/anyOf", "wrong_type")),
+        ({"$vocabulary": {"a": 1}}, ("#/schema/$vocabulary", "wrong_type")),
         ({"prefixItems": 5}, ("#/schema/prefixItems", "wrong_type")),
         ({"minimum": "1"}, ("#/schema/minimum", "wrong_type")),
         ({"exclusiveMinimum": True}, ("#/schema/exclusiveMinimum", "wrong_type")),

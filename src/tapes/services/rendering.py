@@ -21,6 +21,7 @@ from tapes.services.compiling import (
     members,
     template_names,
 )
+from tapes.services.schemas import TYPES
 from tapes.services.spelling import Number, number_of
 
 UNRESOLVED = "x-tapes-unresolved"
@@ -166,6 +167,8 @@ class Rendering:
             new = self._renamed(value["$ref"], "schemas")
             return {"$ref": new} if new else {UNRESOLVED: str(value["$ref"])}
         result = {name: value[name] for name in _SAME if value.get(name) is not None}
+        if (number_of(value.get("multipleOf")) or 1) <= 0:
+            del result["multipleOf"]
         result |= self._extensions(value)
         self._type(value, result)
         _limits(value, result)
@@ -178,7 +181,7 @@ class Rendering:
         kinds = [kinds] if type(kinds) is str else (kinds or [])
         if "null" in kinds:
             result["nullable"] = True
-        real = sorted({kind for kind in kinds if kind != "null"})
+        real = sorted({kind for kind in kinds if kind in TYPES and kind != "null"})
         if len(real) == 1:
             result["type"] = real[0]
         elif real:  # only the host's own document says several

@@ -22,10 +22,10 @@ from tapes.services.problems import Findings, Stage, Where
 from tapes.services.schemas import (
     FLAG,
     LIST,
-    OBJECT,
     TEXT,
     TYPES,
     Check,
+    is_flag,
     is_number,
     is_text,
     is_texts,
@@ -82,7 +82,7 @@ def _is_absolute(value: Json) -> bool:
 
 
 def _is_text_lists(value: Json) -> bool:
-    return type(value) is dict and all(map(is_texts, value.values()))
+    return type(value) is dict and all(is_texts(v) and _unique(v) for v in value.values())
 
 
 _ANCHOR = re.compile(r"[A-Za-z_][-A-Za-z0-9._]*")
@@ -99,11 +99,14 @@ _KEYWORDS: dict[str, Check] = {
     **dict.fromkeys(("examples", "enum"), LIST),
     **dict.fromkeys(("$anchor", "$dynamicAnchor"), _ANCHORED),
     "$id": (_is_absolute, "an absolute URL without a fragment"),
-    "$vocabulary": OBJECT,
+    "$vocabulary": (
+        lambda v: type(v) is dict and all(map(is_flag, v.values())),
+        "an object of flags",
+    ),
     "type": (_is_type, "a type of JSON Schema, or a list of them"),
     "multipleOf": (lambda v: (number_of(v) or 0) > 0, "a number above zero"),
     "required": (lambda v: is_texts(v) and _unique(v), "a list of different strings"),
-    "dependentRequired": (_is_text_lists, "an object of lists of strings"),
+    "dependentRequired": (_is_text_lists, "an object of lists of different strings"),
 }
 
 
@@ -317,7 +320,7 @@ class _Rewriter:
     def _inner(self, form: str, value: Json, where: Where, *, foreign: bool) -> Json:
         if form == "one":
             return self.rewritten(value, where, nested=True, foreign=foreign)
-        if form == "list" and type(value) is list:
+        if form == "list" and type(value) is list and value:
             return [
                 self.rewritten(item, (where, n), nested=True, foreign=foreign)
                 for n, item in enumerate(value)
@@ -327,7 +330,8 @@ class _Rewriter:
                 name: self.rewritten(item, (where, name), nested=True, foreign=foreign)
                 for name, item in value.items()
             }
-        self._fault(where, "wrong_type", f"must be {'a list' if form == 'list' else 'an object'}")
+        wanted = "a list that is not empty" if form == "list" else "an object"
+        self._fault(where, "wrong_type", f"must be {wanted}")
         return value
 
     def _reference(self, target: Json, where: Where, *, foreign: bool) -> Json:
