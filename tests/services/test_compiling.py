@@ -97,6 +97,7 @@ def test_an_operation_of_the_wrong_shape_is_refused_at_its_place(
         ("/api/summary/a b", "bad_path"),
         ("/api/summary/a?b", "bad_path"),
         ("/api/summary/a#b", "bad_path"),
+        ("/api/summary/a\x00b", "bad_path"),
         ("/api/summary/{}", "bad_path"),
         ("/api/summary/{a", "bad_path"),
         ("/api/summary/reports/", "repeated_path"),

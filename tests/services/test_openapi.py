@@ -334,6 +334,13 @@ def test_what_the_host_defines_itself_wins() -> None:
     assert tree["tags"] == [{"name": "a"}, {"name": "b"}, {"description": "own", "name": "t"}]
 
 
+def test_a_document_that_is_large_when_published_is_part_of_the_aggregate() -> None:
+    text = "<" * (7 * 1024 * 1024)
+    large = admitted(document(components={"schemas": {"A": {"description": text}}}))
+    assert len(large.document) > 40 * 1024 * 1024
+    assert b"summary_A" in aggregate([large])
+
+
 def test_the_aggregate_needs_a_name_and_a_document_only() -> None:
     published = admitted(document())
     assert aggregate([Written("summary", published.document)]) == aggregate([published])

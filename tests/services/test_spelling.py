@@ -65,10 +65,21 @@ def test_names_may_be_collected_instead_of_refused() -> None:
         (rb'"\udc00\ud83d\ude00"', "\ufffd\U0001f600"),
         (rb'"\ud83d\ude00"', "\U0001f600"),
         (rb'"\\ud800"', "\\ud800"),
+        (rb'"\\\ud800\n"', "\\\ufffd\n"),
+        (rb'"\ud800\ud83d\ude00\ude00"', "\ufffd\U0001f600\ufffd"),
         (b'"\xe2\x80"', "\ufffd\ufffd"),
         (b'"\xff\xfe"', "\ufffd\ufffd"),
     ],
-    ids=["escape", "low-then-pair", "pair", "escaped-backslash", "cut-sequence", "no-utf-8"],
+    ids=[
+        "escape",
+        "low-then-pair",
+        "pair",
+        "escaped-backslash",
+        "escaped-backslash-and-escape",
+        "pair-between-lone",
+        "cut-sequence",
+        "no-utf-8",
+    ],
 )
 def test_what_is_no_character_becomes_one_replacement_each(data: bytes, meant: str) -> None:
     assert read(text_of(data)) == meant

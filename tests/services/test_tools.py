@@ -61,6 +61,13 @@ def test_an_operation_becomes_a_tool_under_the_name_of_its_service() -> None:
     assert tool.public_path == "/v1/cassettes/summary/run"
 
 
+def test_white_space_around_a_path_is_no_part_of_a_call() -> None:
+    (tool,) = admitted(
+        document({"/api/summary/run\r\n": {"post": tool_operation({"type": "object"})}})
+    ).tools
+    assert (tool.local_path, tool.public_path) == ("/api/summary/run", "/v1/cassettes/summary/run")
+
+
 @pytest.mark.row("C9")
 def test_a_tool_without_words_has_neither_title_nor_description() -> None:
     assert sorted(tool_of({"type": "object"}).form()) == ["annotations", "inputSchema", "name"]

@@ -92,6 +92,7 @@ def test_a_component_is_rewritten_once_for_all_tools() -> None:
         ({"type": "text"}, ("#/schema/type", "wrong_type")),
         ({"type": ["object", "object"]}, ("#/schema/type", "wrong_type")),
         ({"required": ["a", "a"]}, ("#/schema/required", "wrong_type")),
+        ({"$id": "urn:x y"}, ("#/schema/$id", "wrong_type")),
         ({"$id": "s"}, ("#/schema/$id", "wrong_type")),
         ({"$id": "http://x/#y"}, ("#/schema/$id", "wrong_type")),
         ({"$comment": 5}, ("#/schema/$comment", "wrong_type")),
@@ -120,6 +121,15 @@ def test_faults_of_a_component_stand_at_the_component() -> None:
     assert faults(schema, A={"type": "string", "default": 1}) == [
         ("#/components/schemas/A/default", "bad_default")
     ]
+
+
+def test_a_discriminator_refers_to_where_the_schemas_stand_now() -> None:
+    mapping = {"a": REF + "A", "b": REF + "No", "c": "A"}
+    schema = {"type": "object", "discriminator": {"propertyName": "k", "mapping": mapping}}
+    bundle = bundled(schema, A={"type": "object"})
+    assert bundle.schema["discriminator"]["mapping"] == mapping | {"a": "#/$defs/A"}
+    assert list(bundle.schema["$defs"]) == ["A"]
+    bundled({"type": "object", "discriminator": 5, "$id": "urn:a:b"})
 
 
 def test_definitions_cannot_stand_beside_what_is_bundled() -> None:

@@ -165,7 +165,8 @@ def _operations(tree: dict[str, Json], local: str, public: str) -> Iterable[Oper
         for method, operation in compiling.operations_of(item):
             yield Operation(
                 method=method.upper(),
-                local_path=path,
-                public_path=public_path(path, local, public),
+                # White space around a path is no part of the path of a request.
+                local_path=path.strip(),
+                public_path=public_path(path.strip(), local, public),
                 operation_id=operation.get("operationId") or None,
             )

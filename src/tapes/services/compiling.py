@@ -78,7 +78,7 @@ _SCHEME: dict[str, Check] = {
 
 _VERSION = re.compile(r"3\.[01](\..*)?", re.DOTALL)
 _TEMPLATE = re.compile(r"\{([^{}]*)\}")
-_NOT_IN_PATH = re.compile(r"[\s?#]")
+_NOT_IN_PATH = re.compile(r"[\s?#\x00-\x1f\x7f]")
 _COMPONENT_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _STATUS = re.compile(r"[+-]?[0-9]+")
 _PLACES = ("path", "query", "header", "cookie")
@@ -290,7 +290,7 @@ class _Compiler:
         text = normal_path(path)
         fault = None
         if _NOT_IN_PATH.search(text):
-            fault = "a path has no white space, no ? and no #"
+            fault = "a path has no white space, no control characters, no ? and no #"
         elif text.count("{") != text.count("}"):
             fault = "the braces of a path must balance"
         elif "{}" in text:

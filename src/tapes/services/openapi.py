@@ -13,6 +13,7 @@ Knows nothing of sources, tools or HTTP.  Pure.
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
@@ -197,7 +198,8 @@ def aggregate(services: Iterable[Published], own_document: dict[str, Json] | Non
     """
     merged = _Aggregate(with_items(own_document or {}))
     for service in sorted(services, key=lambda service: service.name):
-        merged.add(service.name, read(text_of(service.document)))
+        # It was judged when it was admitted, and is indented already.
+        merged.add(service.name, read(text_of(service.document), max_published=math.inf))
     return published(merged.document())
 
 

@@ -80,7 +80,6 @@ class Rendering:
     ) -> None:
         """`names` gives, by section, the new name of each component; `operation_id` by path and
         method the new id of each operation."""
-        self._document = document
         self._components = members(document.get("components"))
         self._names = names
         self._operation_id = operation_id
@@ -167,7 +166,8 @@ class Rendering:
             new = self._renamed(value["$ref"], "schemas")
             return {"$ref": new} if new else {UNRESOLVED: str(value["$ref"])}
         result = {name: value[name] for name in _SAME if value.get(name) is not None}
-        if (number_of(value.get("multipleOf")) or 1) <= 0:
+        step = number_of(value.get("multipleOf"))
+        if step is not None and step <= 0:
             del result["multipleOf"]
         result |= self._extensions(value)
         self._type(value, result)

@@ -28,6 +28,8 @@ MAX_DEPTH = 128
 # A value takes up to 200 bytes of memory, so this bounds a document to about 200 MB.
 MAX_VALUES = 1_000_000
 MAX_PUBLISHED = 64 * 1024 * 1024
+# Longer texts are made by machines for machines, and are not worth the time of reading them again.
+MAX_LINED = 2 * 1024 * 1024
 
 _INT64 = range(-(2**63), 2**63)
 
@@ -70,26 +72,24 @@ def text_of(data: bytes) -> str:
     text = data.decode("utf-8", "surrogateescape")
     if _LONE.search(text):
         text = _LONE.sub("\ufffd", text)
-    if "\\u" in text and _SURROGATE_ESCAPE.search(text):
-        text = _ESCAPE.sub(_mended, text)
+    if _SURROGATE_ESCAPE.search(text):
+        # An escaped backslash begins no escape; while it is out of the way it is a character that
+        # the text no longer has.
+        text = text.replace("\\\\", "\udc00")
+        text = _LONE_ESCAPE.sub(r"\\ufffd", text).replace("\udc00", "\\\\")
     return text
 
 
 _LONE = re.compile("[\ud800-\udfff]")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-# Every escape is consumed whole, so that an escaped backslash is never taken for the start of one.
-_ESCAPE = re.compile(
-    r"\\(?:(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    r"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
-)
+_HIGH = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
+_LOW = r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE_ESCAPE = re.compile(f"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}")
 
 
-def _mended(match: re.Match[str]) -> str:
-    return "\\ufffd" if match[2] else match[0]
-
-
-def read(text: str, *, repeated: list[str] | None = None) -> Json:
+def read(
+    text: str, *, repeated: list[str] | None = None, max_published: float = MAX_PUBLISHED
+) -> Json:
     """The value that the text is. Raises Unreadable.
 
     A repeated name is refused, or, where a list is given, put on it and read with its last value.
@@ -100,9 +100,10 @@ def read(text: str, *, repeated: list[str] | None = None) -> Json:
     def members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
         found = dict(pairs)
         if len(found) != len(pairs):
+            names = _repeated_names(pairs)
             if repeated is None:
-                raise _Repeated
-            repeated.extend(_repeated_names(pairs))
+                raise _Repeated(next(names))
+            repeated.extend(names)
         return found
 
     try:
@@ -113,15 +114,18 @@ def read(text: str, *, repeated: list[str] | None = None) -> Json:
             parse_float=Number,
             parse_constant=_no_constant,
         )
-    except _Repeated:
-        raise _at_repeated(text) from None
+    except _Repeated as error:
+        raise _repeated_name(text, error.args[0]) from None
     except json.JSONDecodeError as error:
         raise Unreadable("not_json", f"not JSON: {error.msg}", error.lineno) from None
     except ValueError as error:
         raise Unreadable("not_json", str(error)) from None
     except RecursionError:
         raise _too_deep() from None
-    _within_limits(value, text)
+    indentation = check_depth(value)
+    escapes = 5 * (text.count("<") + text.count(">") + text.count("&"))
+    if len(text) + indentation + escapes > max_published:
+        raise Unreadable("too_large", f"it would be published as more than {MAX_PUBLISHED:,} bytes")
     return value
 
 
@@ -152,12 +156,10 @@ def _repeated_names(pairs: Iterable[tuple[str, Json]]) -> Iterator[str]:
         seen.add(name)
 
 
-def _at_repeated(text: str) -> Unreadable:
-    found = first_repeated(text)
-    if found is None:  # pragma: no cover - the reader has just seen one
-        return Unreadable("repeated_name", "a name occurs twice in one object")
-    path, line = found
-    return Unreadable("repeated_name", f"the name {path[-1]!r} occurs twice in one object", line)
+def _repeated_name(text: str, name: str) -> Unreadable:
+    message = f"the name {name[:80]!r} occurs twice in one object"
+    found = first_repeated(text) if len(text) <= MAX_LINED else None
+    return Unreadable("repeated_name", message, None if found is None else found[1])
 
 
 def _too_deep() -> Unreadable:
@@ -176,8 +178,8 @@ def _too_many_values(text: str) -> bool:
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
-def _within_limits(value: Json, text: str) -> None:
-    """Refuse what is nested too deeply, and what indentation would blow up."""
+def check_depth(value: Json) -> int:
+    """Refuse what is nested too deeply; the bytes that indentation adds to all the rest."""
     indentation = depth = 0
     layer = [value] if type(value) is dict or type(value) is list else []
     while layer:
@@ -191,9 +193,7 @@ def _within_limits(value: Json, text: str) -> None:
             for child in (item.values() if type(item) is dict else item)
             if type(child) is dict or type(child) is list
         ]
-    escaped = 5 * (text.count("<") + text.count(">") + text.count("&"))
-    if len(text) + indentation + escaped > MAX_PUBLISHED:
-        raise Unreadable("too_large", f"it would be published as more than {MAX_PUBLISHED:,} bytes")
+    return indentation
 
 
 def number_of(value: Json) -> float | int | None:
@@ -282,10 +282,6 @@ class _Open:
 
 # The ends of an escape are consumed with it; what is no token here is white space.
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{},:]|[^][{},:"\s]+', re.DOTALL)
-
-
-# Longer texts are made by machines for machines, and are not worth the time of reading them again.
-MAX_LINED = 2 * 1024 * 1024
 
 
 def lines_of(text: str, paths: Iterable[Path]) -> dict[Path, int]:

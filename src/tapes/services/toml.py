@@ -15,7 +15,7 @@ from decimal import Decimal
 import tomli
 
 from tapes.jsontext import Json
-from tapes.services.spelling import Number, Path, Unreadable, integer
+from tapes.services.spelling import Number, Path, Unreadable, check_depth, integer
 
 MAX_TEXT = 1024 * 1024
 _INT64 = range(-(2**63), 2**63)
@@ -26,7 +26,8 @@ def read(text: str) -> Json:
     if len(text) > MAX_TEXT:
         raise Unreadable("too_large", f"the text has more than {MAX_TEXT:,} characters")
     try:
-        return _json(tomli.loads(_bare(text), parse_float=_float))
+        value = _json(tomli.loads(_bare(text), parse_float=_float))
+        check_depth(value)
     except tomli.TOMLDecodeError as error:
         raise Unreadable("not_toml", f"not TOML: {error.msg}", error.lineno) from None
     except Unreadable:
@@ -35,6 +36,7 @@ def read(text: str) -> Json:
         raise Unreadable("not_toml", f"not TOML: {error}") from None
     except RecursionError:
         raise Unreadable("too_deep", "tables and lists are nested too deeply") from None
+    return value
 
 
 def _bare(text: str) -> str:

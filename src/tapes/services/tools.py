@@ -169,7 +169,8 @@ class _Reader:
         self._check_answers(declaration)
         if schema is None or name is None or annotations is None:
             return None
-        operation, local = declaration.operation, declaration.path
+        # White space around a path is no part of the path of a request.
+        operation, local = declaration.operation, declaration.path.strip()
         title = operation.get("summary") or ""
         return Tool(
             service=self._manifest.name,

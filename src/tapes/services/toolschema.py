@@ -31,7 +31,6 @@ from tapes.services.schemas import (
     is_texts,
 )
 from tapes.services.spelling import compact, number_of, plain
-from tapes.services.urls import url_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_BUNDLES = 2 * 1024 * 1024
@@ -76,15 +75,11 @@ def _unique(items: list[str]) -> bool:
     return len(set(items)) == len(items)
 
 
-def _is_absolute(value: Json) -> bool:
-    url = url_of(value) if is_text(value) else None
-    return url is not None and url.fragment is None
-
-
 def _is_text_lists(value: Json) -> bool:
     return type(value) is dict and all(is_texts(v) and _unique(v) for v in value.values())
 
 
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^#\s]+")
 _ANCHOR = re.compile(r"[A-Za-z_][-A-Za-z0-9._]*")
 _NUMBER: Check = (is_number, "a number")
 _SIZE: Check = (_is_size, "a whole number from 0 to 2147483647")
@@ -98,7 +93,10 @@ _KEYWORDS: dict[str, Check] = {
     **dict.fromkeys(("minContains", "maxContains", "minProperties", "maxProperties"), _SIZE),
     **dict.fromkeys(("examples", "enum"), LIST),
     **dict.fromkeys(("$anchor", "$dynamicAnchor"), _ANCHORED),
-    "$id": (_is_absolute, "an absolute URL without a fragment"),
+    "$id": (
+        lambda v: is_text(v) and bool(_ABSOLUTE.fullmatch(v)),
+        "an absolute URI without a fragment",
+    ),
     "$vocabulary": (
         lambda v: type(v) is dict and all(map(is_flag, v.values())),
         "an object of flags",
@@ -307,6 +305,8 @@ class _Rewriter:
             at: Where = (where, name)
             if name == "$ref":
                 result[name] = self._reference(value, at, foreign=foreign)
+            elif name == "discriminator":
+                result[name] = self._discriminator(value)
             elif name in _HOLDS:
                 result[name] = self._inner(_HOLDS[name], value, at, foreign=foreign)
             else:
@@ -348,6 +348,20 @@ class _Rewriter:
             self._fault(where, "foreign_base", "is looked up below the $id around it")
         self.uses.add(name)
         return f"#/$defs/{token}"
+
+    def _discriminator(self, value: Json) -> Json:
+        """The one keyword of OpenAPI that refers to schemas: to where they stand now."""
+        mapping = value.get("mapping") if type(value) is dict else None
+        if type(mapping) is not dict:
+            return value
+        moved = {}
+        for key, target in mapping.items():
+            name = target.removeprefix(_COMPONENT) if type(target) is str else ""
+            moved[key] = target
+            if name != target and type(self._components.get(name)) is dict:
+                self.uses.add(name)
+                moved[key] = f"#/$defs/{name}"
+        return {**value, "mapping": moved}
 
     def _plain(self, value: Json, where: Where) -> Json:
         try:
