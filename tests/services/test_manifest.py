@@ -292,6 +292,16 @@ def test_the_grant_plan_follows_from_name_contract_and_views() -> None:
     assert plan.tables == ("a", "b")
 
 
+def test_lists_and_problems_are_bounded() -> None:
+    head = {"kind": "cassette/v1alpha1"}
+    many = [{"key": f"k{n}", "type": "string"} for n in range(manifest.MAX_ITEMS + 1)]
+    (problem,) = unreadable(json.dumps({**head, "config": many})).problems
+    assert (problem.field, problem.code) == ("config", "too_many")
+    problems = unreadable(json.dumps({**head, **{f"x{n}": 1 for n in range(5_000)}})).problems
+    assert len(problems) == manifest.MAX_PROBLEMS + 1
+    assert problems[-1].message == "and 4000 more problems"
+
+
 def test_what_is_valid_and_unwise_is_warned_about() -> None:
     text = MINIMAL + '[api]\nhealth = "/a#b"\n[[config]]\nkey = "name"\ntype = "string"\n'
     declared = parse_toml(text)

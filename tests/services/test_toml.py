@@ -126,3 +126,9 @@ def test_every_member_that_is_read_has_a_line() -> None:
             check(member, (*path, key))
 
     check(tree, ())
+
+
+def test_a_statement_of_very_many_lines_ends_the_search_for_lines() -> None:
+    text = 'a = 1\nb = """' + "\n" * 500_000 + '"""\nc = 1\n'
+    assert lines_of(text) == {(): 1, ("a",): 1}
+    assert read(text)["c"] == 1

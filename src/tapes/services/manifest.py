@@ -19,7 +19,7 @@ from tapes.errors import BadManifest, Problem
 from tapes.jsontext import Json
 from tapes.services import toml
 from tapes.services.grants import GrantPlan
-from tapes.services.problems import Stage, problem
+from tapes.services.problems import Stage, cut, problem
 from tapes.services.settings import (
     ABSENT,
     CONVENTIONAL_NAMES,
@@ -54,6 +54,9 @@ KIND = "cassette/v1alpha1"
 DEFAULT_HEALTH = "/ping"
 DEFAULT_OPENAPI = "/openapi"
 DEFAULT_PREFIX = "api"
+# Far beyond what people declare, so that no manifest keeps the host busy.
+MAX_ITEMS = 10_000
+MAX_PROBLEMS = 1_000
 _REMEDY = "fields and rules: docs/services-manifest.md"
 
 # Where each of the given paths stands in the text that the manifest was read from.
@@ -209,6 +212,29 @@ def parse_toml(text: str) -> Manifest:
     return of_tree(tree, lines)
 
 
+class _Faults:
+    """The problems of one manifest, in the order in which they are found."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[Path, str, str, str]] = []
+        self._more = 0
+
+    def add(self, path: Path, code: str, message: str, field_name: str | None = None) -> None:
+        """Note a problem; the field is the path unless the contract names it otherwise."""
+        if len(self.found) < MAX_PROBLEMS:
+            self.found.append((path, code, field_name or _dotted(path), cut(message)))
+        else:
+            self._more += 1
+
+    def problems(self, stage: str, lines: LinesOf) -> tuple[Problem, ...]:
+        """All of them, with their lines."""
+        at = lines([path for path, *_ in self.found]) if self.found else {}
+        named = [problem(stage, c, name, m, at.get(path)) for path, c, name, m in self.found]
+        if self._more:
+            named.append(problem(stage, "more", "", f"and {self._more} more problems"))
+        return tuple(named)
+
+
 def _unreadable(error: Unreadable) -> BadManifest:
     return _bad([problem(Stage.MANIFEST_PARSE, error.code, "", str(error), error.line)])
 
@@ -240,20 +266,20 @@ def _kind_of(tree: Json, lines: LinesOf) -> None:
 def of_tree(tree: Json, lines: LinesOf = no_lines) -> Manifest:
     """The manifest in a value that was read by `spelling.read`. Raises BadManifest."""
     _kind_of(tree, lines)
-    wrong: list[tuple[Path, str, str, str]] = []
+    faults = _Faults()
 
     def members(value: Json, path: Path, table: str) -> dict[str, Json]:
         given = value if isinstance(value, dict) else {}
-        where = _dotted(path)
         for name in sorted(given):
-            field_name = f"{where}.{name}" if where else name
             kind = FIELDS[table].get(name)
             if kind is None:
                 known = ", ".join(FIELDS[table])
-                message = f"is not known here; known: {known}"
-                wrong.append(((*path, name), "unknown_field", field_name, message))
+                faults.add((*path, name), "unknown_field", f"is not known here; known: {known}")
             elif given[name] is not None and not _is_of(kind, given[name]):
-                wrong.append(((*path, name), "wrong_type", field_name, f"must be {kind}"))
+                faults.add((*path, name), "wrong_type", f"must be {kind}")
+            elif isinstance(given[name], list) and len(given[name]) > MAX_ITEMS:
+                faults.add((*path, name), "too_many", f"must have at most {MAX_ITEMS:,} elements")
+                given = {**given, name: []}
         return {
             name: given[name]
             for name, kind in FIELDS[table].items()
@@ -270,9 +296,8 @@ def of_tree(tree: Json, lines: LinesOf = no_lines) -> Manifest:
     config = [
         members(item, ("config", n), "config") for n, item in enumerate(root.get("config", ()))
     ]
-    if wrong:
-        at = lines([path for path, *_ in wrong])
-        raise _bad([problem(Stage.MANIFEST_PARSE, c, f, m, at.get(p)) for p, c, f, m in wrong])
+    if faults.found:
+        raise _bad(faults.problems(Stage.MANIFEST_PARSE, lines))
     return Manifest(
         **{name: value for name, value in cassette.items() if name != "port"},
         port=integer_of(cassette.get("port", 0)) or 0,
@@ -397,17 +422,6 @@ _WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
 _RAW_LOG = "raw_turns"
 
 
-class _Faults:
-    """The problems of one manifest, in the order in which the rules find them."""
-
-    def __init__(self) -> None:
-        self.found: list[tuple[Path, str, str, str]] = []
-
-    def add(self, path: Path, code: str, message: str, field_name: str | None = None) -> None:
-        """Note a problem; the field is the path unless the contract names it otherwise."""
-        self.found.append((path, code, field_name or _dotted(path), message))
-
-
 def validate(manifest: Manifest, contracts: Collection[str]) -> tuple[Problem, ...]:
     """Every rule that the manifest breaks, in the order of its members; none for a valid one.
 
@@ -422,11 +436,7 @@ def validate(manifest: Manifest, contracts: Collection[str]) -> tuple[Problem, .
     _check_packaging(manifest, faults)
     _check_tables(manifest.tables, faults)
     _check_settings(manifest.config, faults)
-    at = manifest.lines([path for path, *_ in faults.found]) if faults.found else {}
-    return tuple(
-        problem(Stage.MANIFEST_INVALID, code, name, message, at.get(path))
-        for path, code, name, message in faults.found
-    )
+    return faults.problems(Stage.MANIFEST_INVALID, manifest.lines)
 
 
 def _check_identity(manifest: Manifest, faults: _Faults) -> None:
@@ -600,5 +610,4 @@ def warnings(manifest: Manifest) -> tuple[Problem, ...]:
                 "conventional_name",
                 f"{setting.environment_name} is what services read their own start-up from",
             )
-    at = manifest.lines([path for path, *_ in faults.found]) if faults.found else {}
-    return tuple(problem("warning", c, f, m, at.get(p)) for p, c, f, m in faults.found)
+    return faults.problems("warning", manifest.lines)

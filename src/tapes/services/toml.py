@@ -18,6 +18,7 @@ from tapes.jsontext import Json
 from tapes.services.spelling import Number, Path, Unreadable, check_depth, integer
 
 MAX_TEXT = 1024 * 1024
+MAX_WORK = 8 * 1024 * 1024
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -97,14 +98,21 @@ def _rfc3339(value: datetime) -> str:
 
 
 def lines_of(text: str) -> dict[Path, int]:
-    """The line of every member of a TOML text that reads; the header's line for a table."""
+    """The line of every member of a TOML text that reads; the header's line for a table.
+
+    What follows a statement of very many lines may be left out.
+    """
     lines = _bare(text).replace("\r\n", "\n").split("\n")
     found: dict[Path, int] = {(): 1}
     arrays: dict[Path, int] = {}
     table: Path = ()
-    start = 0
+    start, work = 0, 0
     for end in range(1, len(lines) + 1):
         statement = "\n".join(lines[start:end])
+        # A statement is read again for each of its lines, which adds up.
+        work += len(statement)
+        if work > MAX_WORK:
+            break
         try:
             tree = tomli.loads(statement)
         except (ValueError, RecursionError):
