@@ -176,7 +176,7 @@ class _Compiler:
         self._all_components()
         self._ids(members(document.get("paths")))
 
-    # --- helpers ------------------------------------------------------------------------------
+    # --- values of the right type -------------------------------------------------------------
 
     def _shape(self, where: Where, message: str) -> None:
         self._findings.add(Stage.SHAPE, "wrong_type", where, message)
