@@ -3,9 +3,7 @@
 The public names are loaded when they are first used, so that `import tapes` costs nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # checkers take it for True; `typing` itself costs more than all of this
 if TYPE_CHECKING:
     from tapes.canonical import canonicalize, req_hash
     from tapes.cassette import Cassette
@@ -66,6 +64,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    from importlib import import_module
+
     try:
         home = _HOMES[name]
     except KeyError:

@@ -11,6 +11,7 @@
         NetworkBlocked       a client below the recorder tried to leave this machine
         EffectRefused        a tool effect without a named double
         TapeFailed           the tape could not be read or written in the middle of a run
+        LedgerFailed         live calls could not be counted, so none is permitted
     Exception
       TapesError             all others: bad input, bad settings, damage found by a tool
         UnreadableTape, DamagedTape, NewerTape, UnwritableTape, ClosedTape, UnknownKind
@@ -48,7 +49,9 @@ class CassetteError(SystemExit):
 
     slug: ClassVar[str] = "refused"
     exit_status: ClassVar[int] = 1
-    http_status: ClassVar[int] = 403
+    # A status that no SDK retries, and whose message no agent hides behind a text of its own, as
+    # they do with 404 ("no such model") and with 401 and 403 ("log in").
+    http_status: ClassVar[int] = 400
 
     def __init__(self, message: str = "", remedy: str = "") -> None:
         # SystemExit prints its argument on standard error and ends with status 1.
@@ -70,7 +73,6 @@ class CassetteMiss(BudgetExhausted):
     """Replay has no answer to this request, and replay never asks."""
 
     slug = "miss"
-    http_status = 404
 
 
 class IncompleteRecording(CassetteMiss):
@@ -113,7 +115,12 @@ class TapeFailed(CassetteError):
     """The tape could not be read or written in the middle of a run."""
 
     slug = "tape-failed"
-    http_status = 500
+
+
+class LedgerFailed(CassetteError):
+    """The count of live calls could not be read or written, so no call is permitted."""
+
+    slug = "ledger-failed"
 
 
 class TapesError(Exception):

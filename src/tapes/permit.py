@@ -9,10 +9,10 @@ Rule 3: a tape that cannot be written fails the call.
 Knows nothing of how permission came about.
 """
 
+import re
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -22,6 +22,7 @@ from tapes.errors import NotAnAnswer, TapeFailed, TapesError
 from tapes.exchange import Exchange, Headers, Piece, Request, Response, State, header
 from tapes.flights import Flight
 from tapes.jsontext import Copies, Json, require_json
+from tapes.origin import LiveAnswer
 from tapes.providers.ending import Ending, ending_of
 from tapes.providers.usage import Usage, usage_of, usage_of_value
 from tapes.redact import Redactor
@@ -31,22 +32,29 @@ from tapes.tape.base import Tape
 from tapes.varying import Rule
 from tapes.wire import decoded
 
+_STREAM_IS_TRUE = re.compile(rb'"stream"\s*:\s*true')
+# An error answer has no price.
+_NOTHING_USED = Usage(0, 0)
+
 # Answers that are a state of the provider rather than an answer to the request: keeping one would
 # answer the client's retry, and everyone after it, with the same refusal.
 PASSING_STATUSES = frozenset({401, 403, 407, 408, 409, 425, 429, *range(500, 600)})
 
-# Where the last answer in this context came from, "tape" or "live"; see effects.
-last_answer: ContextVar[str | None] = ContextVar("tapes_last_answer", default=None)
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request on its way through one decision, and the key that it has as it is."""
+    """A request on its way through one decision, and the key that it has as it is.
+
+    `text` is the canonical text of a request that is a dict; `since` when it was asked.
+    """
 
     request: Request | dict[str, Json]
     raw_key: str
+    text: str | None = None
     sample: int = 0
     order: Order | None = None
+    owner: object = None
+    since: float = field(default_factory=time.monotonic)
 
     def give_back_sample(self) -> None:
         """The call came to nothing: free its place in an ordered group for the next try."""
@@ -76,22 +84,34 @@ class Recorder:
     store_errors: bool
 
     def keep(
-        self, question: Question, clean: Clean, key: str, response: Response | Json, state: State
+        self,
+        clean: Clean,
+        key: str,
+        sample: int,
+        response: Response | Json,
+        state: State,
+        text: str | None = None,
     ) -> Exchange:
-        """Put an exchange on the tape, durably and without secrets. Raises TapeFailed."""
+        """Put an exchange on the tape, durably and without secrets. Raises TapeFailed.
+
+        `text` is the JSON text of the response, where the caller has one already.
+        """
         over_http = isinstance(response, Response)
-        redact = self.redactor.response if over_http else self.redactor.value
-        exchange = Exchange(
-            key=key,
-            canonicalizer=HTTP_1 if over_http else self.canonicalizer,
-            request=clean.request,
-            response=redact(response),
-            sample=question.sample,
-            state=state,
-            recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            rules=tuple(rule.declaration() for rule in clean.rules),
-        )
         try:
+            exchange = Exchange(
+                key=key,
+                canonicalizer=HTTP_1 if over_http else self.canonicalizer,
+                request=clean.request,
+                response=(
+                    self.redactor.response(response)
+                    if isinstance(response, Response)
+                    else self.redactor.value(response, text)
+                ),
+                sample=sample,
+                state=state,
+                recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+                rules=tuple(rule.declaration() for rule in clean.rules),
+            )
             self.tape.append(exchange)
         except TapesError as error:
             raise TapeFailed(error.message, error.remedy) from error
@@ -99,10 +119,12 @@ class Recorder:
 
     def settle(self, unit: Unit | None, usage: Usage | None) -> None:
         """Put what a call cost in the place of what was set aside for it."""
-        if unit is not None:
-            tokens = None if usage is None else usage.total
-            dollars = None if usage is None else self.price(usage)
-            self.ledger().settle(unit, tokens, dollars)
+        if unit is None:
+            return
+        tokens = None if usage is None else usage.total
+        # Prices are looked up only where a limit in dollars asked for them before.
+        dollars = None if usage is None or not unit.reserve.usd else self.price(usage)
+        self.ledger().settle(unit, tokens, dollars)
 
 
 class Permit:
@@ -120,12 +142,14 @@ class Permit:
         *,
         flight: Flight,
         unit: Unit | None,
+        answer: LiveAnswer,
     ) -> None:
         self._recorder = recorder
         self._question = question
         self._clean = clean
         self._flight = flight
         self._unit = unit
+        self._answer = answer
         self._started = time.perf_counter()
         self._head = Response(0)
         self._pieces: list[Piece] = []
@@ -157,13 +181,17 @@ class Permit:
 
         Raises TapeFailed where the tape cannot be written.
         """
-        if self._over:
+        if self._over or self._never_began():
             return None
         response, plain, content_type = self._whole()
-        if ending_of(content_type, plain) is Ending.OPEN:
-            return self.abandon(State.UPSTREAM_ERROR)
+        ending = ending_of(content_type, plain, was_asked_for=_asks_for_stream(self.request))
+        keeps_errors = self._recorder.store_errors
+        if ending is Ending.OPEN or (ending is Ending.FAILED and not keeps_errors):
+            return self._keep_evidence(response, State.UPSTREAM_ERROR)
         usage = usage_of(content_type, plain)
-        if response.status in PASSING_STATUSES and not self._recorder.store_errors:
+        if usage is None and response.status >= 400:
+            usage = _NOTHING_USED
+        if response.status in PASSING_STATUSES and not keeps_errors:
             self._end(usage, "not_stored")
             self._question.give_back_sample()
             return None
@@ -174,14 +202,20 @@ class Permit:
 
         A stream whose provider had said its last word is whole all the same.
         """
-        if self._over:
+        if self._over or self._never_began():
             return None
         response, plain, content_type = self._whole()
-        if not response.status:
-            self.failed(we_left=True)
-            return None
         if ending_of(content_type, plain) is Ending.SAID:
             return self.finish()
+        return self._keep_evidence(response, state)
+
+    def _never_began(self) -> bool:
+        """No answer began: then there is nothing to keep, and the call may have cost something."""
+        if not self._head.status:
+            self.failed(we_left=True)
+        return not self._head.status
+
+    def _keep_evidence(self, response: Response, state: State) -> Exchange:
         self._question.give_back_sample()
         return self._store(response, state, evidence_key(self.key), None)
 
@@ -193,6 +227,7 @@ class Permit:
             self._end(None, None)
         else:
             self._over = True
+            self._recorder.report.count("failed")
             try:
                 if self._unit is not None:
                     self._recorder.ledger().give_back(self._unit)
@@ -224,21 +259,28 @@ class Permit:
             self.failed(we_left=True)
             raise
         copies = Copies(response)
-        self._store(response, State.COMPLETE, self.key, usage_of_value(response))
+        usage = usage_of_value(response)
+        self._store(copies.one(), State.COMPLETE, self.key, usage, text=copies.text.decode())
         return copies.one()
 
     def _store(
-        self, response: Response | Json, state: State, key: str, usage: Usage | None
+        self,
+        response: Response | Json,
+        state: State,
+        key: str,
+        usage: Usage | None,
+        text: str | None = None,
     ) -> Exchange:
         outcome: str | None = "not_stored"
         try:
-            exchange = self._recorder.keep(self._question, self._clean, key, response, state)
+            sample = self._question.sample
+            exchange = self._recorder.keep(self._clean, key, sample, response, state, text)
             outcome = None if state is State.COMPLETE else "incomplete"
         finally:
             self._end(usage, outcome)
         if state is State.COMPLETE:
             self._recorder.report.recorded(key)
-        last_answer.set("live")
+            self._answer.came()
         return exchange
 
     def _end(self, usage: Usage | None, outcome: str | None) -> None:
@@ -250,6 +292,13 @@ class Permit:
             self._recorder.report.count("live")
             if outcome:
                 self._recorder.report.count(outcome)
+
+
+def _asks_for_stream(request: Request | Json) -> bool:
+    """Whether a request asks a model for a stream."""
+    return isinstance(request, Request) and (
+        ":streamGenerateContent" in request.url or bool(_STREAM_IS_TRUE.search(request.body))
+    )
 
 
 def _not_an_answer(place: str) -> NotAnAnswer:

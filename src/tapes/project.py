@@ -10,7 +10,11 @@
 
     [[secret]]                       # a further pattern that must not come to rest
     name = "acme_key"
-    pattern = 'acme_[a-z0-9]{20}'
+    pattern = 'acme_[a-z0-9]{20}'    # with a group, the group alone is the secret
+    hash = true                      # false for values that could be guessed from a hash
+
+    [upstreams]                      # further upstreams of the proxy; see docs/proxy.md
+    vllm = "http://10.0.0.7:8000"
 
     [[tape]]                         # the same again, for the tapes that a path names
     path = "tests/tapes/weather*.jsonl"
@@ -21,7 +25,6 @@ The file is looked for from the tape's folder upwards, to the root of the reposi
 """
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
@@ -29,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from tapes.errors import BadRule
-from tapes.redact import SecretPattern, user_patterns
+from tapes.patterns import SecretPattern, user_patterns
 from tapes.varying import Rule
 
 FILE = "tapes.toml"
@@ -57,11 +60,9 @@ def declared_for(tape_path: str | os.PathLike[str]) -> Declared:
     file = _nearest_file(path)
     if file is None:
         return Declared()
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadRule(f"{file}: {error}", f"check it with: python -m tomllib {file}") from error
+    content = _content(file)
     sections = content.pop("tape", [])
+    content.pop("upstreams", None)  # for the proxy alone
     declared = _with(Declared(source=str(file)), content, str(file))
     if not isinstance(sections, list):
         raise BadRule(f"{file}: tape is a list: write [[tape]]")
@@ -70,9 +71,30 @@ def declared_for(tape_path: str | os.PathLike[str]) -> Declared:
         pattern = section.pop("path", None) if isinstance(section, dict) else None
         if not isinstance(pattern, str):
             raise BadRule(f"{where} has no path", 'path = "tests/tapes/*.jsonl"')
-        if fnmatch(str(path), str(file.parent / pattern)):
+        here = str(path) if os.path.isabs(pattern) else os.path.relpath(path, file.parent)
+        if fnmatch(here, os.path.normpath(pattern)):
             declared = _with(declared, section, where)
     return declared
+
+
+def declared_upstreams(folder: str | os.PathLike[str]) -> tuple[dict[str, str], str]:
+    """The upstreams that the nearest `tapes.toml` declares, and its name. Raises BadRule."""
+    file = _nearest_file(Path(os.path.abspath(folder)) / "a tape")
+    if file is None:
+        return {}, ""
+    upstreams = _content(file).get("upstreams", {})
+    if not isinstance(upstreams, dict) or not _is_texts(list(upstreams.values())):
+        raise BadRule(f"{file}: upstreams is a table of URLs", '[upstreams] vllm = "http://…"')
+    return upstreams, str(file)
+
+
+def _content(file: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadRule(f"{file}: {error}", "docs/matching.md shows all that it can hold") from error
 
 
 def _nearest_file(tape: Path) -> Path | None:

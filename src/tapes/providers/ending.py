@@ -3,6 +3,10 @@
 A transport can close cleanly on an answer that the provider never finished. Each provider says in
 its own way that an answer is whole; a stream that is known to say so and did not is no answer.
 
+Rule 1: an error inside a stream is no answer, whatever follows it.
+Rule 2: a stream with several choices is finished when each of them is.
+Rule 3: a stream of an unknown kind is whole when its transport says so.
+
 Knows nothing of tapes or transports.  Pure.
 """
 
@@ -17,62 +21,93 @@ class Ending(Enum):
 
     SAID = "said"  # the provider's own last word: nothing can follow
     FINISHED = "finished"  # a finish reason, after which usage may still follow
-    OPEN = "open"  # a known kind of stream that did not come to its end, or reported an error
+    OPEN = "open"  # a known kind of stream that did not come to its end
+    FAILED = "failed"  # the provider reported an error in the middle
     UNKNOWN = "unknown"  # no stream, or none whose end is known
 
 
-_RESPONSES_END = {
-    "response.completed",
-    "response.incomplete",
-    "response.failed",
-    "response.cancelled",
-}
 # The type of an event that a known kind of stream is made of, and how that event leaves it.
-_EVENT_TYPES = {"message_stop": Ending.SAID, "error": Ending.OPEN} | dict.fromkeys(
-    _RESPONSES_END, Ending.SAID
-)
-_OPENING_TYPES = ("message_start", "response.created", "response.in_progress")
+_TYPES = {
+    # Anthropic messages
+    "message_start": Ending.OPEN,
+    "message_stop": Ending.SAID,
+    "error": Ending.FAILED,
+    # OpenAI responses
+    "response.created": Ending.OPEN,
+    "response.queued": Ending.OPEN,
+    "response.in_progress": Ending.OPEN,
+    "response.completed": Ending.SAID,
+    "response.incomplete": Ending.SAID,
+    "response.failed": Ending.FAILED,
+    "response.cancelled": Ending.FAILED,
+    # Cohere chat
+    "message-start": Ending.OPEN,
+    "message-end": Ending.SAID,
+}
+_CHUNKS = ("chat.completion.chunk", "text_completion")
+# Lists of answers inside an ordinary event, and the member of each that says why it ended.
+_REASONS = (("choices", "finish_reason"), ("candidates", "finishReason"))
 
 
-def ending_of(content_type: str | None, body: bytes) -> Ending:
-    """How far the stream in a whole, decoded body came."""
-    frames = frames_of(content_type, body)
+def ending_of(content_type: str | None, body: bytes, *, was_asked_for: bool = False) -> Ending:
+    """How far the stream in a whole, decoded body came.
+
+    `was_asked_for`: the request asked for a stream, so an answer without one event is none.
+    """
+    # A last word needs no blank line behind it to have been said.
+    frames = frames_of(content_type, body + b"\n\n")
     if frames is None:
         return Ending.UNKNOWN
-    ending = Ending.UNKNOWN
-    for frame in frames:
-        ending = _after(frame, ending)
-        if ending is Ending.SAID:
-            return ending
-    return ending
-
-
-def _after(frame: Frame, ending: Ending) -> Ending:
-    if frame.text.strip() == "[DONE]":
-        return Ending.SAID
-    try:
-        value = read(frame.text.encode())
-    except ValueError:
-        return ending
-    if not isinstance(value, dict):
-        return ending
-    kind = value.get("type", frame.event)
-    if kind in _EVENT_TYPES:
-        return _EVENT_TYPES[kind]
-    if kind in _OPENING_TYPES or isinstance(value.get("error"), dict):
+    if not frames and was_asked_for:
         return Ending.OPEN
-    return _by_reason(value, ending)
+    course = _Course()
+    for frame in frames:
+        course.take(frame)
+        if course.ending in (Ending.SAID, Ending.FAILED):
+            break
+    return course.ending
 
 
-def _by_reason(value: Json, ending: Ending) -> Ending:
-    """Streams that end with a reason inside an ordinary event: OpenAI chat, Gemini, Ollama."""
-    if isinstance(value.get("done"), bool):
-        return Ending.SAID if value["done"] else Ending.OPEN
-    for list_name, reason_name in (("choices", "finish_reason"), ("candidates", "finishReason")):
-        items = value.get(list_name)
-        if isinstance(items, list) and items:
-            reasons = [item.get(reason_name) for item in items if isinstance(item, dict)]
-            if any(reasons):
-                return Ending.FINISHED
-            return Ending.FINISHED if ending is Ending.FINISHED else Ending.OPEN
-    return ending
+class _Course:
+    """How far a stream has come, event after event."""
+
+    def __init__(self) -> None:
+        self.ending = Ending.UNKNOWN
+        self._open: set[object] = set()  # choices that have begun and not ended
+
+    def take(self, frame: Frame) -> None:
+        if frame.text.strip() == "[DONE]":
+            self.ending = Ending.SAID
+            return
+        try:
+            value = read(frame.text.encode())
+        except ValueError:
+            return
+        if isinstance(value, dict):
+            kind = value.get("type") or frame.event
+            if kind in _TYPES:
+                self.ending = _TYPES[kind]
+            elif value.get("error"):
+                self.ending = Ending.FAILED
+            else:
+                self._take_answer(value)
+
+    def _take_answer(self, value: dict[str, Json]) -> None:
+        if isinstance(value.get("done"), bool) and "model" in value:  # Ollama
+            self.ending = Ending.SAID if value["done"] else Ending.OPEN
+        if value.get("object") in _CHUNKS and self.ending is Ending.UNKNOWN:
+            self.ending = Ending.OPEN
+        for name, reason in _REASONS:
+            answers = value.get(name)
+            if isinstance(answers, list):
+                self._take_choices([a for a in answers if isinstance(a, dict)], reason)
+
+    def _take_choices(self, choices: list[dict[str, Json]], reason: str) -> None:
+        for choice in choices:
+            index = str(choice.get("index", 0))
+            if choice.get(reason):
+                self._open.discard(index)
+            else:
+                self._open.add(index)
+        if choices:
+            self.ending = Ending.OPEN if self._open else Ending.FINISHED

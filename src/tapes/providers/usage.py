@@ -6,7 +6,7 @@ addends. What a provider does not report is None, not zero.
 Knows nothing of prices or tapes.  Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tapes.jsontext import Json, read
@@ -34,20 +34,21 @@ def usage_of(content_type: str | None, body: bytes) -> Usage | None:
     """The usage in a whole, decoded body, or None where there is none."""
     frames = frames_of(content_type, body)
     texts = [body] if frames is None else [frame.text.encode() for frame in frames]
-    usage = None
-    for value in _objects(texts):
-        usage = _merged(usage, _reported(value))
-    return usage
+    return _usage(_objects(texts))
 
 
 def usage_of_value(value: Json) -> Usage | None:
     """The usage in an answer that is a plain JSON value."""
-    return _reported(value) if isinstance(value, dict) else None
+    return _usage([value]) if isinstance(value, dict) else None
 
 
-def _objects(texts: Iterable[bytes]) -> Iterable[dict[str, Json]]:
+# What an object that reports usage has in its text.
+_HINTS = (b'"usage', b"eval_count")
+
+
+def _objects(texts: Iterable[bytes]) -> Iterator[dict[str, Json]]:
     for text in texts:
-        if b"{" not in text:
+        if not any(hint in text for hint in _HINTS):
             continue
         try:
             value = read(text)
@@ -59,81 +60,90 @@ def _objects(texts: Iterable[bytes]) -> Iterable[dict[str, Json]]:
         )
 
 
-def _merged(old: Usage | None, new: Usage | None) -> Usage | None:
-    """Later counts replace earlier ones; what a later event leaves out stays."""
-    if old is None or new is None:
-        return new or old
-    parts = {name: getattr(new, name) for name in Usage.__slots__}
-    return Usage(**{k: getattr(old, k) if v is None else v for k, v in parts.items()})
+def _usage(values: Iterable[dict[str, Json]]) -> Usage | None:
+    """The usage that objects report together: later counts replace earlier ones."""
+    counts: dict[str, Json] = {}
+    model: str | None = None
+    for value in values:
+        reported, said_model = _reported(value)
+        counts |= {name: count for name, count in reported.items() if count is not None}
+        model = said_model or model
+    for names, meaning in _MEANINGS:
+        if not names.isdisjoint(counts):
+            return meaning(counts, model)
+    return None
 
 
-def _reported(value: dict[str, Json]) -> Usage | None:
-    """The usage that one object reports: a whole answer, or one event of a stream."""
+def _reported(value: dict[str, Json]) -> tuple[dict[str, Json], str | None]:
+    """The counts of one object, as its provider names them, and the model that it names."""
     for nested in ("message", "response"):
         inner = value.get(nested)
         if isinstance(inner, dict) and isinstance(inner.get("usage"), dict):
             return _reported(inner)
-    model = _text(value.get("model") or value.get("modelVersion"))
-    usage = value.get("usage")
-    if isinstance(usage, dict):
-        return _openai(usage, model) if "input_tokens" not in usage else _named(usage, model)
-    if isinstance(value.get("usageMetadata"), dict):
-        return _gemini(value["usageMetadata"], model)
-    if "eval_count" in value or "prompt_eval_count" in value:
-        return Usage(_count(value, "prompt_eval_count"), _count(value, "eval_count"), model=model)
-    return None
+    model = value.get("model") or value.get("modelVersion")
+    model = model if isinstance(model, str) else None
+    for name in ("usage", "usageMetadata"):
+        if isinstance(value.get(name), dict):
+            return value[name], model
+    return {n: value[n] for n in ("prompt_eval_count", "eval_count") if n in value}, model
 
 
-def _openai(usage: Json, model: str | None) -> Usage | None:
-    if "prompt_tokens" not in usage and "output_tokens" not in usage:
-        return None
+def _chat(counts: Json, model: str | None) -> Usage:
     return Usage(
-        input=_count(usage, "prompt_tokens"),
-        output=_count(usage, "completion_tokens", "output_tokens"),
-        cache_read=_count(usage.get("prompt_tokens_details"), "cached_tokens"),
-        reasoning=_count(usage.get("completion_tokens_details"), "reasoning_tokens"),
+        input=_count(counts, "prompt_tokens"),
+        output=_count(counts, "completion_tokens"),
+        cache_read=_count(counts.get("prompt_tokens_details"), "cached_tokens"),
+        reasoning=_count(counts.get("completion_tokens_details"), "reasoning_tokens"),
         model=model,
     )
 
 
-def _named(usage: Json, model: str | None) -> Usage:
+def _named(counts: Json, model: str | None) -> Usage:
     """`input_tokens`: Anthropic counts the cache beside it, OpenAI responses inside it."""
-    read_tokens = _count(usage, "cache_read_input_tokens")
-    written = _count(usage, "cache_creation_input_tokens")
-    plain = _count(usage, "input_tokens")
+    read_tokens = _count(counts, "cache_read_input_tokens")
+    written = _count(counts, "cache_creation_input_tokens")
+    plain = _count(counts, "input_tokens")
     beside = (read_tokens or 0) + (written or 0)
+    cached = _count(counts.get("input_tokens_details"), "cached_tokens")
     return Usage(
         input=None if plain is None else plain + beside,
-        output=_count(usage, "output_tokens"),
-        cache_read=(
-            _count(usage.get("input_tokens_details"), "cached_tokens")
-            if read_tokens is None
-            else read_tokens
-        ),
+        output=_count(counts, "output_tokens"),
+        cache_read=cached if read_tokens is None else read_tokens,
         cache_write=written,
-        reasoning=_count(usage.get("output_tokens_details"), "reasoning_tokens"),
+        reasoning=_count(counts.get("output_tokens_details"), "reasoning_tokens"),
         model=model,
     )
 
 
-def _gemini(usage: Json, model: str | None) -> Usage:
-    thoughts = _count(usage, "thoughtsTokenCount")
-    said = _count(usage, "candidatesTokenCount")
+def _gemini(counts: Json, model: str | None) -> Usage:
+    thoughts = _count(counts, "thoughtsTokenCount")
     return Usage(
-        input=_count(usage, "promptTokenCount"),
-        output=None if said is None and thoughts is None else (said or 0) + (thoughts or 0),
-        cache_read=_count(usage, "cachedContentTokenCount"),
+        input=_sum(_count(counts, "promptTokenCount"), _count(counts, "toolUsePromptTokenCount")),
+        output=_sum(_count(counts, "candidatesTokenCount"), thoughts),
+        cache_read=_count(counts, "cachedContentTokenCount"),
         reasoning=thoughts,
         model=model,
     )
 
 
-def _count(usage: Json, *names: str) -> int | None:
-    if not isinstance(usage, dict):
-        return None
-    found = (usage.get(name) for name in names)
-    return next((n for n in found if isinstance(n, int) and not isinstance(n, bool)), None)
+def _ollama(counts: Json, model: str | None) -> Usage:
+    return Usage(_count(counts, "prompt_eval_count"), _count(counts, "eval_count"), model=model)
 
 
-def _text(value: Json) -> str | None:
-    return value if isinstance(value, str) else None
+# Which counts a provider names, and what they mean; the first that is there decides.
+_MEANINGS = (
+    (frozenset({"prompt_tokens", "completion_tokens"}), _chat),
+    (frozenset({"input_tokens", "output_tokens"}), _named),
+    (frozenset({"promptTokenCount", "candidatesTokenCount"}), _gemini),
+    (frozenset({"prompt_eval_count", "eval_count"}), _ollama),
+)
+
+
+def _count(counts: Json, name: str) -> int | None:
+    count = counts.get(name) if isinstance(counts, dict) else None
+    return count if isinstance(count, int) and not isinstance(count, bool) else None
+
+
+def _sum(*counts: int | None) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None

@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 from tapes.errors import UnknownKind
 from tapes.tape.base import Tape
 from tapes.tape.directory import DirectoryTape
 from tapes.tape.jsonl import JsonlTape
-from tapes.tape.sqlite import SqliteTape
+from tapes.tape.sqlite import SqliteTape, is_database
 
 KINDS: dict[str, Callable[[str], Tape]] = {
     "jsonl": JsonlTape,
@@ -22,7 +21,6 @@ _SUFFIXES = {
     ".sqlite": "sqlite",
     ".sqlite3": "sqlite",
 }
-_SQLITE_MAGIC = b"SQLite format 3\0"
 
 
 def kind_of(where: str | os.PathLike[str]) -> str:
@@ -31,15 +29,13 @@ def kind_of(where: str | os.PathLike[str]) -> str:
     Raises UnknownKind for a name that says neither.
     """
     text = os.fspath(where)
-    path = Path(text)
-    if path.is_dir() or text.endswith(("/", os.sep)):
+    if text.endswith(("/", os.sep)) or os.path.isdir(text):
         return "directory"
-    suffix = path.suffix.lower()
+    suffix = os.path.splitext(text)[1].lower()
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
-    if path.is_file():
-        with path.open("rb") as file:
-            return "sqlite" if file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC else "jsonl"
+    if os.path.isfile(text):
+        return "sqlite" if is_database(text) else "jsonl"
     if not suffix:
         return "directory"
     raise UnknownKind(

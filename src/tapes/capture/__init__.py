@@ -1,0 +1,1 @@
+"""Lanes on which model traffic comes in."""
