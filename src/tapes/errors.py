@@ -14,7 +14,7 @@
         LedgerFailed         live calls could not be counted, so none is permitted
     Exception
       TapesError             all others: bad input, bad settings, damage found by a tool
-        UnreadableTape, DamagedTape, NewerTape, UnwritableTape, ClosedTape, UnknownKind
+        UnreadableTape, DamagedTape, NewerTape, UnwritableTape, ClosedTape, UnknownKind, UnknownKey
         NotCanonical, UnknownCanonicalizer, NotAnAnswer, MissingLive, AsyncLive
         SecretFound, UndecodableBody, UnsupportedCoding, OversizeBody
         BadSetting, BadRule, MergeConflict, MissingExtra
@@ -182,6 +182,12 @@ class UnknownKind(TapesError):
     """The name does not say which kind of tape it is."""
 
     slug = "unknown-kind"
+
+
+class UnknownKey(TapesError):
+    """No recording, or more than one, has a key that begins like this."""
+
+    slug = "unknown-key"
 
 
 class NotCanonical(TapesError):

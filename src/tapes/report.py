@@ -226,7 +226,7 @@ CREATE TABLE IF NOT EXISTS runs (
 )
 """
 # Runs that are kept a tape; older ones are forgotten.
-_KEPT_RUNS = 50
+KEPT_RUNS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ def keep_report(report: Report) -> None:
             connection.execute(
                 "DELETE FROM runs WHERE tape = ? AND number NOT IN"
                 " (SELECT number FROM runs WHERE tape = ? ORDER BY number DESC LIMIT ?)",
-                (name, name, _KEPT_RUNS),
+                (name, name, KEPT_RUNS),
             )
     except sqlite3.Error as error:
         log.debug("report not kept", extra={"tape": report.tape, "error": str(error)})

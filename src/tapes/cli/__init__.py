@@ -1,1 +1,1 @@
-"""The command line."""
+"""The command line: what a person types, one library call each."""
