@@ -20,12 +20,13 @@ from tapes.canonical import (
     sample_key,
 )
 from tapes.cassette import Cassette, Play, Refusal
+from tapes.credentials import MARK
 from tapes.errors import BadSetting, CassetteError
 from tapes.exchange import Exchange, Request, bytes_of
 from tapes.explain import Near, differences, find_nearest, leaves_of
 from tapes.jsontext import Json, compact
 from tapes.project import Declared
-from tapes.redact import MARK, SECRET_PATTERNS, Redactor
+from tapes.redact import SECRET_PATTERNS, Redactor
 from tapes.tape.base import Tape
 from tapes.varying import Rule, vary_json
 
