@@ -21,6 +21,7 @@
         Unacceptable         refused with every problem at once
           BadManifest, RefusedService
         BadArguments
+        Unreachable, TooSlow, BrokenAnswer, Busy
 
 Each class says its slug (the name in the docs), the exit status of the command line and the
 HTTP status of the proxy. Knows nothing of tapes, clients or terminals.  Pure.
@@ -331,3 +332,38 @@ class BadArguments(TapesError):
     """The arguments of a tool call do not fit its input schema; the service was not asked."""
 
     slug = "bad-arguments"
+
+
+class Unreachable(TapesError):
+    """No connection to a service could be made, or it was dropped before an answer began."""
+
+    slug = "unreachable"
+    http_status = 502
+
+
+class TooSlow(TapesError):
+    """A service did not answer, or stopped in the middle of an answer, for too long."""
+
+    slug = "too-slow"
+    http_status = 504
+
+
+class BrokenAnswer(TapesError):
+    """A service's answer broke off before its end."""
+
+    slug = "broken-answer"
+    http_status = 502
+
+
+class Busy(TapesError):
+    """A service has as many requests as it may have, or rests after failures; try again later."""
+
+    slug = "busy"
+    http_status = 503
+
+    def __init__(self, message: str, remedy: str = "", retry_after_s: float = 1.0) -> None:
+        super().__init__(message, remedy)
+        self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.remedy, self.retry_after_s)

@@ -77,8 +77,13 @@ class Service:
         return self.manifest.public_prefix
 
 
-def admit(document: bytes, source: str, contracts: Collection[str]) -> Service:
-    """The service that a document declares. Raises RefusedService with every problem."""
+def admit(
+    document: bytes, source: str, contracts: Collection[str], *, lenient: bool = False
+) -> Service:
+    """The service that a document declares. Raises RefusedService with every problem.
+
+    `lenient` lets tools be more than a POST with a body, as far as `placing` goes.
+    """
     fault = source_fault(source)
     if fault is not None:
         raise _refused(source, [problem(Stage.SOURCE_URL, "bad_url", "", fault)])
@@ -91,7 +96,7 @@ def admit(document: bytes, source: str, contracts: Collection[str]) -> Service:
         compiling.check(seen, findings)
     tools: tuple[Tool, ...] = ()
     if not findings.any(Stage.PATHS_MISSING, Stage.SHAPE):
-        tools = tools_of(seen, declared, findings)
+        tools = tools_of(seen, declared, findings, lenient=lenient)
     if findings.any():
         raise _refused(source, findings.problems(lambda paths: lines_of(text, paths)))
     local, public = declared.local_prefix, declared.public_prefix

@@ -4,7 +4,9 @@ Rule 1: a tool is a POST with a JSON object in its body and in its answer, and n
         is declared and is not that refuses the document.
 Rule 2: a tool's name is `<service>.<tool>`. Its alias is made of that name alone, so it is the
         same after a restart, in any order, and beside any other tool.
-Rule 3: arguments are judged before a service is asked, and never changed but for the defaults of
+Rule 3: where the operator allows the lenient lane, a tool may also be a GET, and have arguments in
+        its path and query (see placing). Nothing else changes.
+Rule 4: arguments are judged before a service is asked, and never changed but for the defaults of
         the schema's own members.
 
 Knows nothing of HTTP or of MCP's messages.  Pure.
@@ -22,6 +24,8 @@ from tapes.jsontext import Json
 from tapes.services.compiling import METHODS, is_response_key, members
 from tapes.services.fitting import Allowance, Undecided
 from tapes.services.manifest import Manifest
+from tapes.services.placing import BODY, Places, Placing
+from tapes.services.placing import METHODS as LENIENT_METHODS
 from tapes.services.problems import Findings, Stage, Where
 from tapes.services.spelling import (
     MAX_DEPTH,
@@ -61,6 +65,7 @@ class Tool:
     annotations: dict[str, bool]
     local_path: str
     public_path: str
+    placing: Placing | None = None
 
     @property
     def full_name(self) -> str:
@@ -77,9 +82,9 @@ class Tool:
         """The name for model APIs that take fewer characters."""
         return alias_of(self.full_name)
 
-    def form(self) -> dict[str, Json]:
-        """The tool as MCP lists it."""
-        form: dict[str, Json] = {"name": self.full_name}
+    def form(self, *, alias: bool = False) -> dict[str, Json]:
+        """The tool as MCP lists it, under its name or its alias."""
+        form: dict[str, Json] = {"name": self.alias if alias else self.full_name}
         if self.title:
             form["title"] = self.title
         if self.description:
@@ -100,10 +105,13 @@ def alias_of(full_name: str) -> str:
 # --- declarations -----------------------------------------------------------------------------
 
 
-def tools_of(document: dict[str, Json], declared: Manifest, findings: Findings) -> tuple[Tool, ...]:
+def tools_of(
+    document: dict[str, Json], declared: Manifest, findings: Findings, *, lenient: bool = False
+) -> tuple[Tool, ...]:
     """The tools that a document declares; what is wrong with them goes into the findings."""
     schemas = members(members(document.get("components")).get("schemas"))
-    reader = _Reader(document, declared, Bundles(schemas, findings), findings)
+    places = Places(document, findings) if lenient else None
+    reader = _Reader(document, declared, Bundles(schemas, findings), findings, places)
     tools = tuple(tool for tool in map(reader.tool, reader.declarations()) if tool is not None)
     reader.check_names()
     return tools
@@ -125,8 +133,10 @@ class _Reader:
         declared: Manifest,
         bundles: Bundles,
         findings: Findings,
+        places: Places | None,
     ) -> None:
         self._document = document
+        self._places = places
         self._manifest = declared
         self._bundles = bundles
         self._findings = findings
@@ -165,7 +175,7 @@ class _Reader:
             return None
         self._check_operation(declaration)
         name, annotations = self._extension(declaration)
-        schema = self._input(declaration)
+        placing, schema = self._arguments(declaration)
         self._check_answers(declaration)
         if schema is None or name is None or annotations is None:
             return None
@@ -181,17 +191,20 @@ class _Reader:
             annotations=annotations,
             local_path=local,
             public_path=self._manifest.public_prefix + local[len(self._manifest.local_prefix) :],
+            placing=placing,
         )
 
     def _check_operation(self, declaration: _Declaration) -> None:
         where = declaration.where
-        if declaration.method != "post":
+        if declaration.method != "post" and (
+            self._places is None or declaration.method not in LENIENT_METHODS
+        ):
             self._add(where, "not_post", "a tool is a POST")
         version = self._document.get("openapi")
         if not (version == "3.1" or str(version).startswith("3.1.")):
             self._add(where, "not_3_1", f"a tool needs OpenAPI 3.1; the document says {version}")
         parameters = [declaration.item.get("parameters"), declaration.operation.get("parameters")]
-        if "{" in declaration.path or any(parameters):
+        if self._places is None and ("{" in declaration.path or any(parameters)):
             message = "a tool has no parameters; its arguments are the JSON body"
             self._add(where, "has_parameters", message)
 
@@ -238,7 +251,25 @@ class _Reader:
             if type(hint) is bool and (hint or name not in _ONLY_TRUE)
         }
 
-    def _input(self, declaration: _Declaration) -> Bundle | None:
+    def _arguments(self, declaration: _Declaration) -> tuple[Placing | None, Bundle | None]:
+        """Where the arguments go, unless they are all the body, and their schema."""
+        operation, item = declaration.operation, declaration.item
+        parameters = [*(item.get("parameters") or ()), *(operation.get("parameters") or ())]
+        if self._places is None or (declaration.method == "post" and not parameters):
+            schema = self._body_schema(declaration)
+            return None, None if schema is None else self._bundles.bundle(*schema)
+        found = self._places.placing(declaration.method, item, operation, declaration.where)
+        if found is None:
+            return None, None
+        placing, arguments = found
+        if placing.has_body:
+            schema = self._body_schema(declaration)
+            if schema is None:
+                return None, None
+            arguments["properties"][BODY] = schema[0]
+        return placing, self._bundles.bundle(arguments, declaration.where)
+
+    def _body_schema(self, declaration: _Declaration) -> tuple[dict[str, Json], Where] | None:
         where: Where = (declaration.where, "requestBody")
         body = declaration.operation.get("requestBody")
         if type(body) is not dict or body.get("$ref") or body.get("required") is not True:
@@ -255,7 +286,7 @@ class _Reader:
             message = "must say type: object, itself or through references to components"
             self._add(at, "not_object", message)
             return None
-        return self._bundles.bundle(schema, at)
+        return schema, at
 
     def _check_answers(self, declaration: _Declaration) -> None:
         where: Where = (declaration.where, "responses")
@@ -291,8 +322,31 @@ def _json_content(owner: dict[str, Json]) -> tuple[Json, str | None]:
 # --- calls ------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The request that a call of a tool makes."""
+
+    method: str
+    path: str
+    query: str
+    body: bytes | None
+
+
+def call_of(tool: Tool, arguments: object) -> Call:
+    """The request of a call with these arguments. Raises BadArguments."""
+    if tool.placing is None:
+        return Call("POST", tool.local_path, "", call_body(tool, arguments))
+    value = _judged(tool, arguments)
+    return Call(*tool.placing.request(tool.local_path, value))
+
+
 def call_body(tool: Tool, arguments: object) -> bytes:
-    """The body that a call with these arguments sends. Raises BadArguments.
+    """The body that a call with these arguments sends. Raises BadArguments."""
+    return compact(_judged(tool, arguments))
+
+
+def _judged(tool: Tool, arguments: object) -> dict[str, Json]:
+    """The arguments as they are sent. Raises BadArguments.
 
     Members of the schema's own `properties` that have a default, are not required and are not
     given are filled in; nothing deeper is.
@@ -313,7 +367,8 @@ def call_body(tool: Tool, arguments: object) -> bytes:
         raise BadArguments(f"{subject}: the value {error}") from None
     if found is not None:
         raise BadArguments(f"{subject}: {found}", f"the schema is that of {tool.full_name}")
-    return compact(_spelled(value))
+    spelled: dict[str, Json] = _spelled(value)
+    return spelled
 
 
 def _sound(value: object, depth: int) -> Json:
