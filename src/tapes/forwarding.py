@@ -115,7 +115,10 @@ class _Resolver(AbstractResolver):
         self._gate = gate
 
     async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+        self,
+        host: str,
+        port: int = 0,
+        family: socket.AddressFamily = socket.AF_INET,  # noqa: ARG002  # each is of its own
     ) -> list[ResolveResult]:
         found = self._gate.addresses(host)
         if not found:

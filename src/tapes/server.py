@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tapes.access import LOOPBACK_NAMES, Access, name_of, token_hash
 from tapes.budget import Limits
-from tapes.capture.access import LOOPBACK_NAMES, Access, name_of, token_hash
 from tapes.capture.asked import ProxyMode, Setup
 from tapes.capture.desk import Desk
 from tapes.capture.proxy import Proxy

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from tapes.access import new_token, token_hash
 from tapes.budget import Limits
-from tapes.capture.access import new_token, token_hash
 from tapes.capture.asked import ProxyMode
 from tapes.config import FOLDER, PROXY, Settings, read_settings
 from tapes.pointing import SHOWN, upstreams_set_in, variables_of

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator
 
 from tapes.errors import BrokenAnswer, Busy, TapesError, TooSlow, Unreachable
 from tapes.forwarding import Answer, Body, Headers, forwarded, sent_on
-from tapes.services.admission import Operation, Service
+from tapes.services.admission import Service
 from tapes.services.calling import (
     REQUEST_ID,
     SERVICE_HEADER,
@@ -27,6 +27,7 @@ from tapes.services.calling import (
     answer_headers,
     request_id_of,
 )
+from tapes.services.documented import Documented
 from tapes.services.openapi import leads_out
 from tapes.services.replying import Message, Receive, Scope, Send, header, reply_error
 from tapes.services.traffic import Traffic
@@ -108,7 +109,7 @@ class Relaying:
         self._caller = caller
         self._only_documented = only_documented
         self._sandbox = sandbox
-        self._documented: dict[str, tuple[Service, re.Pattern[bytes]]] = {}
+        self._documented: dict[str, tuple[Service, Documented]] = {}
 
     async def relay(
         self, service: Service, path: bytes, scope: Scope, receive: Receive, send: Send
@@ -159,19 +160,16 @@ class Relaying:
             return 400, "bad_path", "the path has a dot segment, which leads out of the cassette"
         if scope["method"] not in METHODS:
             return 400, "bad_method", "no cassette has this method"
-        if self._only_documented and not self._pattern(service).fullmatch(
-            scope["method"].encode() + b" " + path
-        ):
+        if self._only_documented and not self._documents(service).has(scope["method"], path):
             what = f"cassette {service.name} does not document this method and path"
             return 404, "undocumented_path", f"{what}, and only documented ones are passed on"
         return None
 
-    def _pattern(self, service: Service) -> re.Pattern[bytes]:
-        """One pattern of all documented methods and paths."""
+    def _documents(self, service: Service) -> Documented:
+        """What a service documents, made once for each of its documents."""
         known = self._documented.get(service.name)
         if known is None or known[0] is not service:
-            found = b"|".join(map(_operation_pattern, service.operations)) or rb"(?!)"
-            known = self._documented[service.name] = (service, re.compile(found))
+            known = self._documented[service.name] = (service, Documented(service.operations))
         return known[1]
 
     # --- used by an exchange
@@ -321,12 +319,3 @@ def _protection(headers: Headers) -> Headers:
     kind = next((value.strip().lower() for name, value in headers if name == b"content-type"), b"")
     added = [] if any(name == _NO_GUESS[0] for name, _ in headers) else [_NO_GUESS]
     return [*added, _SANDBOX] if not kind or kind.startswith(_PAGES) else added
-
-
-_PARAMETER = re.compile(r"\{[^{}]*\}")
-
-
-def _operation_pattern(operation: Operation) -> bytes:
-    parts = _PARAMETER.split(operation.public_path.strip())
-    path = r"[^/]+".join(map(re.escape, parts))
-    return f"(?:{operation.method} {path}/?)".encode("utf-8", "surrogatepass")
