@@ -17,6 +17,7 @@ Knows nothing of services, tapes or ASGI.
 """
 
 import asyncio
+import os
 import re
 import socket
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -169,6 +170,11 @@ class Answer:
         except _FAILURES as error:
             raise _failure(error, self._subject, answered=True) from error
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether all pieces have been given."""
+        return self._response.content.at_eof()
+
     async def body(self, limit: int) -> bytes | None:
         """The whole body, or None where it is larger. Raises BrokenAnswer, TooSlow."""
         data = bytearray()
@@ -315,5 +321,5 @@ def _reason(error: BaseException) -> str:
         return "it closed the connection before it answered"
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error
-        return cause.strerror or str(cause)
+        return os.strerror(cause.errno) if cause.errno else str(cause)
     return (str(error) or type(error).__name__).splitlines()[0][:200]

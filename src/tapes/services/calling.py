@@ -12,6 +12,7 @@ Knows nothing of ASGI or MCP.
 
 import hashlib
 import hmac
+import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -154,4 +155,5 @@ def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
             if str(found).encode() == value and found.version == 4:
                 return value
             break
-    return str(uuid.uuid4()).encode()
+    # Nothing rests on its being a secret, and the system's randomness costs a call of the kernel.
+    return str(uuid.UUID(int=random.getrandbits(128), version=4)).encode()

@@ -198,8 +198,9 @@ class Relaying:
             for name, value in answer_headers(answer.headers)
             if name != REQUEST_ID
             and not (has_no_body and name == b"content-length")
-            and not _BAD_VALUE.search(value)
         ]
+        if _BAD_VALUE.search(b"".join([value for _, value in kept])):
+            kept = [(name, value) for name, value in kept if not _BAD_VALUE.search(value)]
         if self._sandbox:
             kept += _protection(kept)
         return [*kept, (REQUEST_ID, request_id)]
@@ -269,9 +270,13 @@ class _Exchange:
             self.traffic.bytes_out += len(piece)
             if limit and size > limit:
                 raise BrokenAnswer(f"its answer has more than {limit:,} bytes")
-            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-        self.ended = True
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            self.ended = answer.has_ended
+            await self._send(
+                {"type": "http.response.body", "body": piece, "more_body": not self.ended}
+            )
+        if not self.ended:
+            self.ended = True
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _failed(self, error: TapesError | _TooLarge) -> None:
         if self._upload.too_large:

@@ -261,6 +261,12 @@ def compact(value: Json) -> bytes:
     return _escaped(canonical(value), _MARKUP)
 
 
+def ordered(value: Json) -> bytes:
+    """As `compact`, with the names in the order in which they stand."""
+    text = orjson.dumps(value, default=_spelled, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+    return _escaped(text, (*_LINE_ENDS, *_MARKUP))
+
+
 def published(value: Json) -> bytes:
     """Indented by two, with `<`, `>` and `&` escaped: the form that is served."""
     text = orjson.dumps(value, default=_spelled, option=_OPTIONS | orjson.OPT_INDENT_2)
