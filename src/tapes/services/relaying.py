@@ -196,8 +196,7 @@ class Relaying:
         kept = [
             (name, value)
             for name, value in answer_headers(answer.headers)
-            if name != REQUEST_ID
-            and not (has_no_body and name == b"content-length")
+            if name != REQUEST_ID and not (has_no_body and name == b"content-length")
         ]
         if _BAD_VALUE.search(b"".join([value for _, value in kept])):
             kept = [(name, value) for name, value in kept if not _BAD_VALUE.search(value)]

@@ -152,12 +152,20 @@ _DURATION = re.compile(rf"[+-]?(?:0|(?:{_PART})+)")
 _PARTS = re.compile(_PART)
 
 
-def is_duration(text: str) -> bool:
-    """Whether the text is a duration that fits 64 bits of nanoseconds."""
+def duration_of(text: str) -> int | None:
+    """The nanoseconds of a duration that fits 64 bits of them, or None for what is none."""
     # No number of more digits than this fits, and no fraction needs them.
     if len(text) > 1000 or not _DURATION.fullmatch(text):
-        return False
+        return None
     total = sum(
         int(Fraction(number.rstrip(".")) * _UNITS[unit]) for number, unit in _PARTS.findall(text)
     )
-    return total <= 2**63 - (not text.startswith("-"))
+    is_negative = text.startswith("-")
+    if total > 2**63 - (not is_negative):
+        return None
+    return -total if is_negative else total
+
+
+def is_duration(text: str) -> bool:
+    """Whether the text is a duration that fits 64 bits of nanoseconds."""
+    return duration_of(text) is not None
