@@ -27,6 +27,8 @@ PIPE_CLOSED = 128 + signal.SIGPIPE
 COMMANDS = {
     "demo": ("tapes.cli.demo", "See it work: a real recorded conversation, no key, no network."),
     "tape": ("tapes.cli.tape", "Look into tapes, and keep them in order."),
+    "serve": ("tapes.cli.serve", "Run a server of this project."),
+    "cassette": ("tapes.cli.cassette", "Write cassette services, and look after those of a host."),
     "budget": ("tapes.cli.budget", "Which live calls were made, by whom, and how many are left."),
 }
 

@@ -16,6 +16,7 @@ from tapes.errors import Problem
 from tapes.jsontext import Json
 from tapes.services.admission import Service
 from tapes.services.manifest import Manifest, grant_plan
+from tapes.services.pins import prose_digest
 from tapes.services.problems import Stage
 from tapes.services.registry import Snapshot, Source, Trouble
 from tapes.services.settings import Setting
@@ -111,6 +112,8 @@ def _entry(
                 "description": tool.description,
                 "annotations": tool.annotations,
                 "held": tool.full_name in snapshot.held,
+                # What the operator approves by approving it as it is now.
+                "prose_digest": prose_digest(tool) if tool.full_name in snapshot.held else None,
             }
             for tool in service.tools
         ],
