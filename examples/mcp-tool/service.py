@@ -26,7 +26,7 @@ class Pong(BaseModel):
 
 
 @service.tool("ping", read_only=True, idempotent=True, open_world=False)
-def ping(asked: Ping) -> Pong:
+def ping(_asked: Ping) -> Pong:
     """Answer a ping with a pong."""
     return Pong()
 

@@ -22,7 +22,9 @@ from typing import Any, get_type_hints
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import BaseModel
 
 from tapes.errors import BadManifest, BadSetting
 from tapes.services import manifest as manifests
@@ -45,6 +47,12 @@ class Progress:
     done: float
     total: float | None = None
     message: str | None = None
+
+
+class Failure(BaseModel):
+    """What a service answers where it fails."""
+
+    error: str
 
 
 class Service:
@@ -73,7 +81,12 @@ class Service:
             docs_url=None,
             redoc_url=None,
             lifespan=self._lifespan,
+            # Errors have one form, so that a client of several services reads only one.
+            responses={"default": {"model": Failure, "description": "An error"}},
         )
+        self.app.add_exception_handler(RequestValidationError, _bad_request)
+        self.app.add_exception_handler(HTTPException, _failed)
+        self.app.add_exception_handler(Exception, _broken)
         self.app.add_api_route(
             self.manifest.health, self._health, include_in_schema=False, methods=["GET"]
         )
@@ -242,6 +255,21 @@ class Service:
         uvicorn.run(
             self.app, host=host.strip("[]") or "127.0.0.1", port=int(port), access_log=False
         )
+
+
+async def _bad_request(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:10]]
+    return JSONResponse({"error": "; ".join(found)}, 400)
+
+
+async def _failed(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+
+
+async def _broken(_request: Request, _error: Exception) -> Response:
+    return JSONResponse({"error": "the service failed; see its log"}, 500)
 
 
 def _manifest(declared: str | os.PathLike[str] | Manifest) -> Manifest:
