@@ -11,25 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PATIENCE_S = 30.0
-# Until the group of commands is at hand everywhere, the commands are called through their own.
-_CODE = """
-import sys
-import click
-doctor = click.Group()
-from tapes.cli.run import run
-from tapes.cli.serve import serve
-from tapes.errors import CassetteError, TapesError
-group = click.Group(commands={"serve": serve, "run": run, "doctor": doctor})
-try:
-    status = group.main(sys.argv[1:], standalone_mode=False)
-except click.ClickException as error:
-    error.show()
-    status = error.exit_code
-except (TapesError, CassetteError) as error:
-    print(error.message, error.remedy, sep="\\n", file=sys.stderr)
-    status = error.exit_status
-sys.exit(status)
-"""
+_CODE = "from tapes.cli.main import main; main()"
 
 
 @dataclass(frozen=True)
@@ -86,8 +68,10 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving_proxy(*args: str, cwd: Path, env: Mapping[str, str] | None = None) -> Iterator[Serving]:
-    """`tapes serve proxy` on any free port, from the moment at which it listens."""
+def started_proxy(
+    *args: str, cwd: Path, env: Mapping[str, str] | None = None
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """`tapes serve proxy`, on any free port where no other is said."""
     arguments: Sequence[str] = args
     if "--listen" not in args:
         arguments = ["--listen", "127.0.0.1:0", *args]
@@ -95,11 +79,23 @@ def serving_proxy(*args: str, cwd: Path, env: Mapping[str, str] | None = None) -
         command("serve", "proxy", *arguments),
         cwd=cwd,
         env=environment(env),
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert process.stderr is not None
-    said = ""
     try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+
+
+@contextlib.contextmanager
+def serving_proxy(*args: str, cwd: Path, env: Mapping[str, str] | None = None) -> Iterator[Serving]:
+    """`tapes serve proxy`, from the moment at which it listens."""
+    with started_proxy(*args, cwd=cwd, env=env) as process:
+        assert process.stderr is not None
+        said = ""
         while "report:" not in said:
             line = process.stderr.readline().decode()
             assert line, f"the server ended before it listened: {said}"
@@ -107,8 +103,3 @@ def serving_proxy(*args: str, cwd: Path, env: Mapping[str, str] | None = None) -
         found = re.search(r"tapes proxy: (http://\S+)", said)
         assert found is not None
         yield Serving(process, found[1], said)
-    finally:
-        if process.poll() is None:
-            process.terminate()
-        process.wait(PATIENCE_S)
-        process.stderr.close()

@@ -1,10 +1,15 @@
 """What every test starts from: a clean environment, and the network closed but for loopback."""
 
+import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.postgres import Postgres, running
+
+_numbers = itertools.count()
 SETTINGS = ("CASSETTE_", "TAPES_", "DEMO_LIVE")
 
 
@@ -29,3 +34,16 @@ def reference_data() -> Path:
     if not path or not Path(path).is_dir():
         pytest.skip("TAPES_REFERENCE_DATA names no folder of reference data")
     return Path(path)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL of our own; skipped where none is installed."""
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> str:
+    """The address of a database that this test alone uses."""
+    return postgres.new_database(f"test_{next(_numbers)}")

@@ -39,7 +39,7 @@ REQUIREMENTS = (
     Requirement("A11", "The document's sketch reads our tapes, and we read its tapes."),
     Requirement("A12", "Secrets replaced, writers locked, a schema version in every row."),
     Requirement("A12-http", "A whole conversation is captured over HTTP.", "the transports"),
-    Requirement("A12-refresh", "A scheduled refresh stays behind the latch.", "re-recording"),
+    Requirement("A12-refresh", "A scheduled refresh stays behind the latch."),
     # B. The directory of answers and the live budget
     Requirement("B1", "One readable JSON file an answer, named by its key."),
     Requirement("B2", "The directory's own keys; existing directories replay unchanged."),
@@ -47,7 +47,7 @@ REQUIREMENTS = (
     Requirement("B4", "A budget bounds live calls, and says which call was one too many."),
     Requirement("B5", "The budget holds over threads, tasks and processes, to the call."),
     Requirement("B6", "A loop recorded once replays without a call; one change adds one answer."),
-    Requirement("B7", "Separate writers merge.", "the command that merges tapes"),
+    Requirement("B7", "Separate writers are safe in one place, or merge."),
     Requirement("B8", "A stream that did not end never replays as an answer."),
     Requirement("B9", "Under replay an effect runs against a named double or not at all."),
     Requirement("B10", "One store serves several machines, and a doctor checks its host."),
@@ -74,7 +74,7 @@ REQUIREMENTS = (
     # D. The host itself
     Requirement("D1", "A proxy records five providers and passes streams on."),
     Requirement("D2", "The log only grows, and knows a repeated delivery.", CAPTURE),
-    Requirement("D3", "The same turns always give the same sessions and spans.", CAPTURE),
+    Requirement("D3", "The same turns always give the same sessions and spans."),
     Requirement("D4", "The read API of the reference.", CAPTURE),
     Requirement("D5", "The private ingest API.", CAPTURE),
     Requirement("D6", "Views for services.", CAPTURE),
@@ -105,6 +105,9 @@ REQUIREMENTS = (
     Requirement("F07", "Objects that are handed out are independent of each other."),
     Requirement("F09", "The current SDKs of the providers work."),
     Requirement("F10", "A proxy serves any language: several tapes and upstreams at once."),
+    Requirement("F11", "One tape serves the proxy and every client in process.", "transports"),
     Requirement("F12", "Any API is recorded without special casing."),
+    Requirement("F15", "Every home behaves the same, a server's too."),
+    Requirement("F16", "A large body that repeats is stored once."),
     Requirement("F28", "A run's report says what was served, live, refused and unused."),
 )

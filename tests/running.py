@@ -58,3 +58,21 @@ def _run(
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def run_together(count: int, code: str, cwd: Path, **settings: str) -> list[str]:
+    """What so many children print that run this code up to a line, and go on from it at once.
+
+    The code has to `print("ready", flush=True)` and then `sys.stdin.readline()`.
+    """
+    children = [start(code, cwd, **settings) for _ in range(count)]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    outputs = [child.communicate(timeout=TIMEOUT_S) for child in children]
+    assert [child.returncode for child in children] == [0] * count, outputs
+    return [out for out, _ in outputs]

@@ -5,11 +5,21 @@ connection's own thread, may wait for the test, and may break off in any way.
 """
 
 import contextlib
+import io
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 PATIENCE_S = 10.0
 Pairs = Iterable[tuple[str, str]]
@@ -45,6 +55,7 @@ class Wire:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self.file = sock.makefile("rb")
         self.is_open = True
 
     def send(self, data: bytes) -> None:
@@ -59,6 +70,18 @@ class Wire:
 
     def last_chunk(self) -> None:
         self.send(b"0\r\n\r\n")
+
+    def until_left(self) -> None:
+        """Wait, without a word, until the client is gone."""
+        self._sock.settimeout(PATIENCE_S)
+        with contextlib.suppress(OSError):
+            self._sock.recv(1)
+        self.close()
+
+    def start_tls(self, context: ssl.SSLContext) -> None:
+        """Go on encrypted, as after CONNECT."""
+        self._sock = context.wrap_socket(self._sock, server_side=True)
+        self.file = self._sock.makefile("rb")
 
     def close(self) -> None:
         self.is_open = False
@@ -162,10 +185,11 @@ class Server:
             threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
     def _serve(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         wire = Wire(sock)
-        with contextlib.suppress(OSError), sock, sock.makefile("rb") as file:
+        with contextlib.suppress(OSError), contextlib.closing(wire):
             while wire.is_open:
-                received = _received(file)
+                received = _received(wire.file)
                 if received is None:
                     return
                 with self._lock:
@@ -174,30 +198,25 @@ class Server:
                 self.scripts[number](received, wire)
 
 
-def _received(file: "socket.SocketIO | object") -> Received | None:
-    reader: socket.SocketIO = file  # type: ignore[assignment]  # a buffered reader of one
+def _received(file: io.BufferedReader) -> Received | None:
     head = b""
     while not head.endswith(b"\r\n\r\n"):
-        line = reader.readline()
+        line = file.readline()
         if not line:
             return None
         head += line
     received = Received(head, b"")
     if (received.header("transfer-encoding") or "").lower() == "chunked":
-        return Received(head, b"".join(_chunks(reader)))
-    length = int(received.header("content-length") or 0)
-    return Received(head, reader.read(length) or b"")
+        return Received(head, b"".join(_chunks(file)))
+    return Received(head, file.read(int(received.header("content-length") or 0)))
 
 
-def _chunks(reader: socket.SocketIO) -> Iterator[bytes]:
-    while True:
-        size = int(reader.readline().split(b";")[0], 16)
-        if not size:
-            while reader.readline() not in (b"\r\n", b""):
-                pass
-            return
-        yield reader.read(size) or b""
-        reader.readline()
+def _chunks(file: io.BufferedReader) -> Iterator[bytes]:
+    while size := int(file.readline().split(b";")[0], 16):
+        yield file.read(size)
+        file.readline()
+    while file.readline() not in (b"\r\n", b""):
+        pass
 
 
 @contextlib.contextmanager
@@ -215,3 +234,25 @@ def closed_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
     return port
+
+
+def tls_files(folder: Path) -> tuple[Path, Path]:
+    """A certificate for localhost that signs itself, and its key, made anew."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    files = folder / "certificate.pem", folder / "key.pem"
+    files[0].write_bytes(certificate.public_bytes(Encoding.PEM))
+    files[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return files

@@ -1,6 +1,7 @@
 """Who may import whom: the table of `docs/architecture.md`, checked by reading the sources."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,26 +15,32 @@ SOURCES = Path(__file__).parent.parent / "src" / "tapes"
 # layer; folders of one layer do not import each other.
 LAYERS: dict[str, tuple[str, ...]] = {
     "words": (
-        "errors", "jsontext", "exchange", "varying", "wire", "credentials", "canonical",
-        "patterns", "views", "redact", "envelope", "rows",
+        "errors", "jsontext", "loosejson", "exchange", "varying", "wire", "credentials",
+        "canonical", "patterns", "views", "redact", "expiry", "waiting", "host_keys", "drift",
+        "envelope", "rows",
     ),
     "keep, read": (
-        "providers/", "tape/", "budget", "flights", "repeats", "origin", "modes", "prices",
-        "project",
+        "providers/", "guarding/", "state", "budget", "flights", "tape/", "repeats", "origin",
+        "modes", "prices", "project",
     ),
     "decide": (
-        "halt", "report", "hot", "permit", "explain", "cost", "refusals", "cassette", "tally",
-        "effects", "directory_contract", "derive/", "store/", "forwarding",
+        "halt", "report", "hot", "permit", "sending", "explain", "cost", "refusals", "calling",
+        "cassette", "refreshing", "effects", "directory_contract", "interchange/",
+        "moving", "summary", "comparing", "scanning", "spending", "stats", "tally", "explanation",
+        "derive/", "store/", "forwarding",
     ),
-    "move": ("transports/", "guard", "capture/", "projector", "api/", "services/"),
-    "open": ("config", "pointing", "opening", "use"),
-    "run": ("server", "pytest_plugin", "cli/"),
+    "move": (
+        "lanes", "guard", "transports/", "capture/", "projector", "api/", "services/",
+    ),
+    "open": ("config", "pointing", "lives", "opening", "using", "demo/"),
+    "run": ("checkup", "server", "pytest_plugin", "cli/"),
 }  # fmt: skip
 
 # Modules of values alone: they import only each other, and nothing that waits, counts or draws.
 PURE = {
-    *LAYERS["words"], "providers/", "pointing", "capture.bodies", "capture.http1",
-    "capture.refusals", "capture.replies", "capture.routes", "capture.watching",
+    *LAYERS["words"], "providers/", "interchange/", "derive/", "pointing", "capture.bodies",
+    "capture.http1", "capture.refusals", "capture.replies", "capture.routes", "capture.watching",
+    "tape.rowtext",
 }  # fmt: skip
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
 # The exceptions, each with its reason.
@@ -46,13 +53,17 @@ OUTSIDE = {
     "orjson": "jsontext",
     "brotli": "wire",
     "zstandard": "wire",
+    "yaml": "interchange/",
     "genai_prices": "prices",
+    "psycopg": "tape/",
     "httpx": "transports/",
     "httpx2": "transports/",
     "httpcore": "transports/",
     "requests": "transports/",
     "urllib3": "transports/",
     "aiohttp": "transports/",
+    "anyio": "transports/",
+    "openai": "demo/",
     "multidict": "transports/",
     "yarl": "transports/",
     "uvloop": "server",
@@ -60,14 +71,15 @@ OUTSIDE = {
     "rich": "cli/",
     "pytest": "pytest_plugin",
 }
-# Imports inside a function, each with its reason. `cli/` and `use` import late what costs time.
+# Imports inside a function, each with its reason. `cli/` and `using` import late what costs time.
 LATE = {
     ("prices", "genai_prices"): "it takes longer than everything else together",
+    ("tape/", "tape.postgres"): "the driver is an extra, and takes long to load",
     ("project", "tomllib"): "most tapes have no tapes.toml to read",
     ("cassette", "asyncio"): "programs without tasks need not load it",
     ("server", "uvloop"): "an optional library: without it the standard loop serves, more slowly",
 }
-LATE_FOLDERS = {"cli/", "use", "opening", "pytest_plugin"}
+LATE_FOLDERS = {"cli/", "using", "opening", "pytest_plugin"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +122,7 @@ def imports_of(source: str) -> list[Import]:
     return [
         Import(source, target, is_ours, is_late, line)
         for node, is_late in _import_nodes(MODULES[source], False)
-        for target, is_ours in _targets(node)
+        for target, is_ours in _targets(node, source)
         for line in [node.lineno]
     ]
 
@@ -125,14 +137,16 @@ def _import_nodes(
         yield from _import_nodes(child, inside)
 
 
-def _targets(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, bool]]:
+def _targets(node: ast.Import | ast.ImportFrom, source: str) -> Iterator[tuple[str, bool]]:
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
+    elif node.level:
+        folder = source.split(".")[: -node.level]
+        names = [".".join(["tapes", *folder, *filter(None, [node.module])])]
     elif node.module == "tapes":
         # Modules of the package, or names of its root.
         names = [f"tapes.{n.name}" if n.name in MODULES else "tapes" for n in node.names]
     else:
-        assert node.level == 0, "imports are absolute"
         names = [node.module or ""]
     for name in names:
         head, _, rest = name.partition(".")
@@ -150,6 +164,17 @@ PLACES = {
 def test_every_module_has_a_place_in_the_table() -> None:
     units = {unit_of(module) for module in MODULES if module not in ("__init__", "__main__")}
     assert sorted(units - PLACES.keys()) == []
+
+
+def test_the_page_shows_the_same_table() -> None:
+    page = (SOURCES.parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([a-z, ]+) \| (`.*) \|$", page, re.MULTILINE))
+    there = {unit_of(module) for module in MODULES}
+    assert list(rows) == list(LAYERS)
+    for layer, units in LAYERS.items():
+        shown = re.findall(r"`([^`]+)`", rows[layer])
+        assert shown == [unit for unit in units if unit in shown], layer
+        assert there & set(units) <= set(shown), layer
 
 
 def _is_allowed(found: Import) -> bool:

@@ -26,7 +26,7 @@ from tapes.budget import (
     spends,
 )
 from tapes.errors import BadSetting, LedgerFailed
-from tests.running import start
+from tests.running import run_together, start
 
 ONE = Reserve()
 
@@ -207,33 +207,22 @@ print(sum(isinstance(unit, Unit) for unit in taken))
 """
 
 
-def taken_by_processes(count: int, code: str, cwd: Path) -> list[int]:
-    """How many units each of so many processes got, all starting at once."""
-    children = [start(code, cwd) for _ in range(count)]
-    for child in children:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-    outputs = [child.communicate("go\n", timeout=60) for child in children]
-    assert [child.returncode for child in children] == [0] * count, outputs
-    return [int(out) for out, _ in outputs]
-
-
 @pytest.mark.row("B5", "N17")
 @pytest.mark.parametrize(
     ("limits", "reserve", "times", "expected"),
     [
         ("calls=3", "Reserve()", 1, 3),
-        ("calls=50", "Reserve()", 20, 50),
+        ("calls=500", "Reserve()", 100, 500),
         ("tokens=1000", "Reserve(90)", 5, 11),
         ("usd=Decimal('1')", "Reserve(0, Decimal('0.30'))", 5, 3),
     ],
-    ids=["3 of 8 calls", "50 of 160 calls", "tokens", "dollars"],
+    ids=["3 of 8 calls", "500 of 800 calls", "tokens", "dollars"],
 )
 def test_processes_that_start_at_once_never_pass_a_limit(
     limits: str, reserve: str, times: int, expected: int, tmp_path: Path
 ) -> None:
     code = TAKER.format(limits=limits, reserve=reserve, times=times)
-    assert sum(taken_by_processes(8, code, tmp_path)) == expected
+    assert sum(map(int, run_together(8, code, tmp_path))) == expected
 
 
 @pytest.mark.row("B5")

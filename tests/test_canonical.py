@@ -221,6 +221,7 @@ def test_a_declared_header_counts() -> None:
         '{ "a" : 1,\n"b":"ü"}'.encode(),
         gzip.compress(b'{"a":1,"b":"\\u00fc"}'),
     ],
+    ids=["escaped", "spaced", "gzip"],
 )
 def test_the_same_json_is_the_same_request_however_it_is_written(body: bytes) -> None:
     coding = () if body.startswith(b"{") else (("content-encoding", "gzip"),)

@@ -49,7 +49,7 @@ from tapes.tape.base import MemoryTape
 from tapes.tape.directory import DirectoryTape
 from tapes.varying import Rule
 from tests.planted import A36, KEY
-from tests.running import run, start
+from tests.running import run, run_together
 
 ASK = {"prompt": "hi"}
 
@@ -583,6 +583,31 @@ def test_an_upstream_that_asks_the_same_does_not_wait_for_itself() -> None:
     assert answer == "inner"
 
 
+def test_an_async_upstream_that_asks_the_same_does_not_wait_for_itself() -> None:
+    cassette = Cassette(MemoryTape(), "record", latch=True)
+
+    async def outer(request: dict[str, Any]) -> Any:
+        return await cassette.acall(request, live=lambda _: "inner")
+
+    assert asyncio.run(asyncio.wait_for(cassette.acall(ASK, live=outer), 20)) == "inner"
+
+
+class Racing(MemoryTape):
+    """Somebody else records the answer just after we looked for it."""
+
+    def find(self, key: str) -> Exchange | None:
+        found = super().find(key)
+        if found is None:
+            self.append(Exchange(key, "tape/1", ASK, {"by": "another"}))
+        return found
+
+
+def test_an_answer_that_came_between_looking_and_calling_is_used() -> None:
+    upstream = Upstream()
+    assert Cassette(Racing(), "record", upstream, latch=True).call(ASK) == {"by": "another"}
+    assert upstream.calls == []
+
+
 def test_who_waited_takes_over_where_the_call_failed() -> None:
     cassette = Cassette(MemoryTape(), "record", latch=True)
     first = cassette.decide(ASK)
@@ -646,15 +671,10 @@ def calls_by_processes(
 ) -> tuple[int, int]:
     """How many live calls so many processes made that started at once; how many were refused."""
     code = CALLER.format(request=request, times=times)
-    children = [start(code, cwd, **settings) for _ in range(count)]
-    for child in children:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-    outputs = [child.communicate("go\n", timeout=60) for child in children]
-    assert [child.returncode for child in children] == [0] * count, outputs
+    outputs = run_together(count, code, cwd, **settings)
     log = cwd / "calls"
     made = len(log.read_text().splitlines()) if log.exists() else 0
-    return made, sum(int(out) for out, _ in outputs)
+    return made, sum(map(int, outputs))
 
 
 @pytest.mark.row("N04", "N05", "A12")
@@ -719,50 +739,7 @@ def test_a_process_that_is_killed_in_its_call_has_spent_its_unit(tmp_path: Path)
     assert upstream.calls == []
 
 
-# --- calls that fail
-
-
-class StatusError(Exception):
-    status_code = 429
-
-
-class ReadTimeout(Exception):  # as HTTP clients name it
-    pass
-
-
-class ConnectTimeout(ReadTimeout):
-    pass
-
-
-@pytest.mark.row("B5", "N17")
-@pytest.mark.parametrize(
-    ("error", "is_spent"),
-    [
-        (ConnectionRefusedError(), False),
-        (OSError("no route"), False),
-        (ConnectTimeout(), False),
-        (RuntimeError("before it was sent"), False),
-        (StatusError(), True),
-        (ReadTimeout(), True),
-        (TimeoutError(), True),
-        (KeyboardInterrupt(), True),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
-)
-def test_a_call_that_failed_before_the_upstream_gives_its_unit_back(
-    error: BaseException, is_spent: bool
-) -> None:
-    def fails(_: dict[str, Any]) -> Any:
-        raise error
-
-    cassette = Cassette(MemoryTape(), "record", limits=Limits(calls=1))
-    with pytest.raises(type(error)):
-        cassette.call(ASK, live=fails)
-    if is_spent:
-        with pytest.raises(BudgetExhausted):
-            cassette.call(ASK, live=lambda _: "second")
-    else:
-        assert cassette.call(ASK, live=lambda _: "second") == "second"
+# --- calls that are left
 
 
 def test_a_task_that_is_cancelled_in_its_call_has_spent_its_unit_and_lets_others_go_on() -> None:

@@ -78,16 +78,21 @@ def test_a_proxy_of_the_users_network_is_not_asked_for_this_machine() -> None:
 
 
 def test_codex_gets_a_provider_by_options() -> None:
-    with_key = command_for(["/usr/bin/codex", "exec", "hi"], PROXY, {"OPENAI_API_KEY": "k"})
+    key = {"OPENAI_API_KEY": "k"}
+    with_key = command_for(["/usr/bin/codex", "exec", "hi"], PROXY, key, by_login=False)
     assert with_key[:3] == ["/usr/bin/codex", "-c", 'model_provider="tapes"']
     assert f'base_url="{PROXY}/openai/v1"' in with_key[4]
     assert "supports_websockets=false" in with_key[4]
     assert with_key[5:] == ["exec", "hi"]
-    logged_in = command_for(["codex"], PROXY, {})
+    logged_in = command_for(["codex"], PROXY, {}, by_login=True)
     assert f'base_url="{PROXY}/chatgpt/backend-api/codex"' in logged_in[4]
+    assert "requires_openai_auth=true" in logged_in[4]
+    replayed = command_for(["codex"], PROXY, key, by_login=True)
+    assert 'env_key="OPENAI_API_KEY"' in replayed[4]
     own = ["codex", "-c", 'model_provider="mine"']
-    assert command_for(own, PROXY, {}) == own
+    assert command_for(own, PROXY, {}, by_login=False) == own
 
 
 def test_other_commands_stay_as_they_are() -> None:
-    assert command_for(["python", "agent.py"], PROXY, {}) == ["python", "agent.py"]
+    command = ["python", "agent.py"]
+    assert command_for(command, PROXY, {}, by_login=False) == command

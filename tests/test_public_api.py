@@ -10,8 +10,9 @@ from tests.running import run
 
 NAMES = [
     "BudgetExhausted", "Cassette", "CassetteError", "CassetteMiss", "EffectRefused", "Effects",
-    "LatchClosed", "Mode", "NetworkBlocked", "TapesError", "canonicalize", "open_tape", "ordered",
-    "req_hash", "resolve", "sample",
+    "LatchClosed", "Mode", "NetworkBlocked", "TapesError", "UnusedRecordings", "canonicalize",
+    "open_tape", "ordered",
+    "req_hash", "resolve", "sample", "use",
 ]  # fmt: skip
 
 BLOCKED = """
@@ -87,9 +88,9 @@ def test_a_tape_is_the_same_with_and_without_the_faster_writer(tmp_path: Path) -
         code = BLOCKED.format(blocked=blocked) + (
             """
 from tapes import Cassette
-answer = {"f": [1e16, 1e-07], "s": "\\u2028é"}
+answer = {"f": [0.1, 2.0, None], "s": "\\u2028é"}
 with Cassette("t.jsonl", "record", lambda r: answer, latch=True) as c:
-    c.call({"t": 1e-07, "p": "é"})
+    c.call({"t": 0.7, "p": "é"})
 """
         )
         assert run(code, folder).stderr == ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tapes.errors import CassetteMiss, MissingExtra
+from tapes.errors import CassetteMiss, MissingExtra, UnreadableTape
 from tapes.exchange import Exchange, Piece, Request, Response, State
 from tapes.providers.usage import Usage
 from tapes.report import Report, Savings, keep_report, runs_of, savings, unused, usage_of_exchange
@@ -51,6 +51,7 @@ def test_a_report_counts_and_says_how_often_an_answer_was_reused() -> None:
         "refused": 1,
         "not_stored": 0,
         "incomplete": 0,
+        "expired": 0,
         "refusals": ["missing"],
     }
     assert report.used == {"a", "b"}
@@ -115,8 +116,8 @@ def test_a_run_leaves_its_report_beside_the_tape(tmp_path: Path) -> None:
 
 
 def test_evidence_is_not_unused() -> None:
-    evidence = Exchange("e", "http/1", None, Response(200), state=State.UPSTREAM_ERROR)
-    assert unused(MemoryTape((plain("a"), evidence)), {"a"}) == []
+    evidence = Exchange("e" * 64, "http/1", None, Response(200), state=State.UPSTREAM_ERROR)
+    assert unused(MemoryTape((plain("a" * 64), evidence)), {"a" * 64}) == []
 
 
 def test_the_latest_runs_are_kept_and_come_first(tmp_path: Path) -> None:
@@ -137,6 +138,15 @@ def test_a_run_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
     assert runs_of(tape) == []
     assert not (tmp_path / ".tapes").exists()
     assert runs_of(MemoryTape()) == []
+    tape.close()
+
+
+def test_reports_that_cannot_be_read_are_not_taken_for_none(tmp_path: Path) -> None:
+    (tmp_path / ".tapes").mkdir()
+    (tmp_path / ".tapes" / "state.db").write_text("no database " * 100)
+    tape = JsonlTape(tmp_path / "t.jsonl")
+    with pytest.raises(UnreadableTape, match="this machine's alone"):
+        runs_of(tape)
     tape.close()
 
 

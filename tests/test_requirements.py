@@ -9,10 +9,6 @@ from tests.requirements import REQUIREMENTS
 TESTS = Path(__file__).parent
 ROWS = {requirement.row: requirement for requirement in REQUIREMENTS}
 
-# Rows that only tests of transports, tapes and commands prove. This list has to go when they are
-# here; the test below it fails for each of its rows that is proved.
-PROVED_ELSEWHERE = {"N16"}
-
 
 def proved() -> dict[str, list[str]]:
     """The rows that tests name, each with the places that name it."""
@@ -33,7 +29,7 @@ def _rows_of(node: ast.AST) -> Iterator[str]:
 
 
 def test_every_row_has_a_test_or_says_what_it_waits_for() -> None:
-    missing = {r.row for r in REQUIREMENTS if not r.later} - proved().keys() - PROVED_ELSEWHERE
+    missing = {r.row for r in REQUIREMENTS if not r.later} - proved().keys()
     assert sorted(missing) == []
 
 
@@ -45,10 +41,6 @@ def test_no_test_proves_a_row_that_is_not_there() -> None:
 def test_what_is_proved_waits_for_nothing() -> None:
     waiting = {row: places for row, places in proved().items() if row in ROWS and ROWS[row].later}
     assert waiting == {}
-
-
-def test_what_is_proved_here_is_not_left_to_others() -> None:
-    assert PROVED_ELSEWHERE & proved().keys() == set()
 
 
 def test_no_row_is_there_twice() -> None:

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
         LatchClosed,
         NetworkBlocked,
         TapesError,
+        UnusedRecordings,
     )
     from tapes.modes import Mode
     from tapes.repeats import ordered, sample
     from tapes.tape.kinds import open_tape
+    from tapes.using import use
 
 __version__ = "0.1.0"
 
@@ -35,12 +37,14 @@ _HOMES = {
     "Mode": "modes",
     "NetworkBlocked": "errors",
     "TapesError": "errors",
+    "UnusedRecordings": "errors",
     "canonicalize": "canonical",
     "open_tape": "tape.kinds",
     "ordered": "repeats",
     "req_hash": "canonical",
     "resolve": "directory_contract",
     "sample": "repeats",
+    "use": "using",
 }
 
 __all__ = [
@@ -54,12 +58,14 @@ __all__ = [
     "Mode",
     "NetworkBlocked",
     "TapesError",
+    "UnusedRecordings",
     "canonicalize",
     "open_tape",
     "ordered",
     "req_hash",
     "resolve",
     "sample",
+    "use",
 ]
 
 

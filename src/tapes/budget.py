@@ -22,9 +22,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tapes.errors import BadSetting, LedgerFailed
+from tapes.state import connect
 
 LATCH = "DEMO_LIVE"
 CALLS = "CASSETTE_LIVE_BUDGET"
@@ -138,6 +139,30 @@ class Spend:
     usd: Decimal
 
 
+class AnyLedger(Protocol):
+    """The spends of one tape and run, counted once for all who share the tape.
+
+    Every call raises LedgerFailed where the count cannot be had.
+    """
+
+    def take(self, key: str, limits: Limits, reserve: Reserve) -> Unit | Spent:
+        """A unit for one call, or what is spent where a limit leaves no room for it."""
+        ...
+
+    def settle(self, unit: Unit, tokens: int | None, usd: Decimal | None) -> None:
+        """The call was made. What it really cost takes the place of what was set aside."""
+
+    def give_back(self, unit: Unit) -> None:
+        """The call failed before anybody answered."""
+
+    def spent(self) -> Spent:
+        """What this tape's run has spent."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS spends (
   number INTEGER PRIMARY KEY,
@@ -173,7 +198,7 @@ class Ledger:
         with self._lock, _translated(self._path):
             if self._connection is None or self._pid != os.getpid():
                 # A connection must not cross a fork.
-                self._connection, self._pid = _connect(self._path), os.getpid()
+                self._connection, self._pid = connect(self._path, _SCHEMA), os.getpid()
             connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -239,6 +264,11 @@ class Ledger:
                 self._connection.close()
             self._connection = None
 
+    def __del__(self) -> None:
+        """A cassette that nobody closed leaves no open file behind."""
+        if getattr(self, "_connection", None) is not None and self._pid == os.getpid():
+            self.close()
+
 
 @contextmanager
 def _translated(path: Path | None) -> Iterator[None]:
@@ -256,7 +286,7 @@ def spends(path: Path) -> list[Spend]:
     """Every line of a ledger, the oldest first; none where there is no ledger."""
     if not path.exists():
         return []
-    with _translated(path), closing(_connect(path)) as connection:
+    with _translated(path), closing(connect(path, _SCHEMA)) as connection:
         rows = connection.execute(
             "SELECT tape, run, key, host, pid, at, state, tokens, usd FROM spends ORDER BY number"
         )
@@ -268,20 +298,5 @@ def reset(path: Path, tape: str | None = None) -> int:
     if not path.exists():
         return 0
     where, values = ("WHERE tape = ?", (tape,)) if tape else ("", ())
-    with _translated(path), closing(_connect(path)) as connection:
+    with _translated(path), closing(connect(path, _SCHEMA)) as connection:
         return connection.execute(f"DELETE FROM spends {where}", values).rowcount
-
-
-def _connect(path: Path | None) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path or ":memory:", timeout=60, isolation_level=None, check_same_thread=False
-    )
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        # A killed process loses nothing in this mode; only a power cut may lose the last lines.
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.executescript(_SCHEMA)
-    except BaseException:
-        connection.close()
-        raise
-    return connection

@@ -20,12 +20,14 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from tapes import refusals, repeats
-from tapes.budget import RUN, Ledger, Limits, Spent, Unit, latch_is_on
+from tapes.budget import RUN, AnyLedger, Ledger, Limits, Spent, Unit, latch_is_on
+from tapes.calling import Live, made, made_async
 from tapes.canonical import (
     DIRECTORY,
     TAPE,
@@ -39,11 +41,9 @@ from tapes.canonical import (
 )
 from tapes.cost import Price, json_of, reserve_for
 from tapes.errors import (
-    AsyncLive,
     BadSetting,
     CassetteError,
     LedgerFailed,
-    MissingLive,
     NotCanonical,
     TapeFailed,
     TapesError,
@@ -51,28 +51,29 @@ from tapes.errors import (
     UnreadableTape,
 )
 from tapes.exchange import Exchange, Request, Response, State
+from tapes.expiry import OnExpiry, expired
 from tapes.flights import PATIENCE_S, Flight, Flights, flights_of
 from tapes.halt import listen, raise_refusal
 from tapes.hot import NOT_HOT, HotAnswers
 from tapes.jsontext import Copies, Json
 from tapes.modes import MODE, MODE_TABLE, Cell, Mode, live_is_permitted
 from tapes.origin import Origins
-from tapes.permit import Clean, Permit, Question, Recorder
+from tapes.permit import Clean, Permit, Question, Recorder, is_passing
 from tapes.prices import price_of
 from tapes.project import Declared, declared_for
 from tapes.providers.bounds import hides_variance
 from tapes.redact import SECRET_PATTERNS, Redactor
-from tapes.repeats import Order
-from tapes.report import STATE, Report, keep_report
-from tapes.tape.base import Tape
+from tapes.repeats import Errors, Order
+from tapes.report import Report, keep_report
+from tapes.state import STATE
+from tapes.tape.base import SharedTape, Tape
 from tapes.tape.beside import make_local
 from tapes.tape.directory import DirectoryTape
 from tapes.tape.kinds import open_tape
 from tapes.varying import vary_json
+from tapes.waiting import at_once
 
 log = logging.getLogger(__name__)
-
-Live = Callable[[dict[str, Json]], Json | Awaitable[Json]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,8 @@ class Cassette:
         )
         self.origins = Origins()
         self._order = Order() if repeated == "ordered" else None
-        self._ledger: Ledger | None = None
+        self._errors = Errors()
+        self._ledger: AnyLedger | None = None
         self._flights: Flights | None = None
         self._rekeyed: dict[str, str] | None = None
         self._warned_of_variance = False
@@ -186,7 +188,6 @@ class Cassette:
 
     def close(self) -> None:
         """Let go of the tape, and leave the run's report beside it."""
-        self._is_quick = False
         self._finalizer()
         self._hot.clear()
         self.tape.close()
@@ -224,12 +225,14 @@ class Cassette:
         """
         if self.mode is Mode.LIVE or self._order is not None:
             return None
-        question = self._question(request, 0)
+        question = self._question(request, None)
         try:
-            found = self._find(question.raw_key)
+            found = self._find(sample_key(question.raw_key, question.sample))
         except UnreadableTape as error:
             return self._refuse(question, TapeFailed(error.message, error.remedy))
-        return None if found is None else self._play(found, question)
+        if found is None or not self._holds(found, question):
+            return None
+        return self._play(found, question)
 
     def _question(
         self,
@@ -250,8 +253,9 @@ class Cassette:
             return Question(request, raw_key, text, chosen, owner=owner)
         order = order or repeats.chosen_order() or self._order
         if order is not None:
-            return Question(request, raw_key, text, order.next(raw_key), order, owner)
-        return Question(request, raw_key, text, owner=owner)
+            return Question(request, raw_key, text, order.next(raw_key), order, owner=owner)
+        before = self._errors.before(raw_key)
+        return Question(request, raw_key, text, before, errors=self._errors, owner=owner)
 
     def _decide(self, question: Question, *, alone: bool = False) -> Verdict:
         try:
@@ -266,13 +270,16 @@ class Cassette:
     def _verdict(self, question: Question, *, alone: bool) -> Verdict:
         if self.mode is not Mode.LIVE:
             found = self._find(sample_key(question.raw_key, question.sample))
-            if found is not None:
+            if found is not None and self._holds(found, question):
                 return self._play(found, question)
         clean = self._clean(question)
         if self.mode is not Mode.LIVE and (clean.key != question.raw_key or self.declared.rules):
             found = self._find_clean(clean, question)
-            if found is not None:
+            if found is not None and self._holds(found, question):
                 return self._play(found, question)
+        if self.mode is Mode.REPLAY and question.errors is not None and question.sample:
+            # Nothing was recorded after the kept error: it is the answer.
+            return self._verdict(replace(question, sample=question.sample - 1), alone=alone)
         limits = self._limits_now()
         permitted = live_is_permitted(self.mode, self._latch_now(), limits)
         match MODE_TABLE[self.mode, False, permitted]:
@@ -290,9 +297,33 @@ class Cassette:
     def _play(self, exchange: Exchange, question: Question) -> Play | Refusal:
         if isinstance(exchange.response, Response) is not isinstance(question.request, Request):
             return self._refuse(question, refusals.wrong_kind(exchange, self.tape.path))
+        if self._is_expired(exchange):
+            error = refusals.too_old(exchange, self.tape.path, self.declared.max_age)
+            if self.declared.expired is OnExpiry.FAIL:
+                return self._refuse(question, error)
+            if self.report.served_expired(exchange.key):
+                log.warning("%s", error.message)
         self.report.served(exchange.key)
         self.origins.from_tape()
+        if is_passing(exchange.response):
+            question.was_given_an_error()
+            if self.declared.retry_after == "now":
+                exchange = replace(exchange, response=at_once(exchange.response))
         return Play(exchange)
+
+    def _holds(self, found: Exchange, question: Question) -> bool:
+        """Whether a recording is the answer, or is to be made again while that is permitted."""
+        if self.mode is not Mode.RECORD:
+            return True
+        is_chosen_error = (
+            question.errors is None and question.order is None and is_passing(found.response)
+        )
+        is_old = self.declared.expired is OnExpiry.RECORD and self._is_expired(found)
+        return not ((is_chosen_error or is_old) and self.live_is_permitted)
+
+    def _is_expired(self, exchange: Exchange) -> bool:
+        max_age = self.declared.max_age
+        return max_age is not None and expired(exchange, max_age, datetime.now(UTC))
 
     def _refuse(self, question: Question, error: CassetteError) -> Refusal:
         question.give_back_sample()
@@ -303,6 +334,8 @@ class Cassette:
         request = question.request
         if isinstance(request, Request):
             kept = self.redactor.request(request)
+            if not self.declared.rules and _is_the_same(kept, request):
+                return Clean(kept, question.raw_key)
             http, rules = http_identity(kept, self.declared.rules, self.declared.headers)
             return Clean(kept, key_of(http_text(http)), rules)
         identity = self.canonicalizer.identity(request)
@@ -361,22 +394,29 @@ class Cassette:
         )
 
     @property
+    def is_unlocked(self) -> bool:
+        """Whether the operator opened the latch or set a budget; the mode alone does not count."""
+        return live_is_permitted(Mode.RECORD, self._latch_now(), self._limits_now())
+
+    @property
     def counts_calls(self) -> bool:
         """Whether a limit makes every live call wait for a count that others share."""
         return self._limits_now().are_set
 
     @property
-    def is_ordered(self) -> bool:
-        """Whether equal requests are different calls."""
-        return self._order is not None
+    def gives_again(self) -> bool:
+        """Whether a request that was answered once may get the same answer undecided."""
+        return self._order is None and self.declared.max_age is None
 
     @property
     def answers_at_once(self) -> bool:
         """Whether the tape is on this machine, so that looking something up takes no waiting."""
-        return True
+        return not isinstance(self.tape, SharedTape)
 
-    def _shared_ledger(self) -> Ledger:
+    def _shared_ledger(self) -> AnyLedger:
         """The count of live calls, shared with every process that uses this tape."""
+        if self._ledger is None and isinstance(self.tape, SharedTape):
+            self._ledger = self.tape.ledger(self._environ.get(RUN, ""))
         if self._ledger is None:
             local = self.tape.local
             try:
@@ -416,7 +456,7 @@ class Cassette:
     ) -> Verdict:
         # Whoever had the flight before may have recorded the answer meanwhile.
         found = self._find_clean(clean, question) if self.mode is Mode.RECORD else None
-        if found is not None:
+        if found is not None and self._holds(found, question):
             return self._play(found, question)
         unit: Unit | None = None
         if limits.are_set:
@@ -431,6 +471,8 @@ class Cassette:
         return Permit(self._recorder, question, clean, flight=flight, unit=unit, answer=answer)
 
     def _shared_flights(self) -> Flights:
+        if self._flights is None and isinstance(self.tape, SharedTape):
+            self._flights = self.tape.flights()
         if self._flights is None:
             local = self.tape.local
             try:
@@ -478,7 +520,7 @@ class Cassette:
             case Play(exchange):
                 return self._played(question, exchange)
             case Permit() as permit:
-                return self._kept(permit, self._made(permit, live or self.live))
+                return self._kept(permit, made(permit, live or self.live))
             case Refusal(error):
                 raise_refusal(error)
 
@@ -502,7 +544,7 @@ class Cassette:
             case Play(exchange):
                 return self._played(question, exchange)
             case Permit() as permit:
-                response = await self._amade(permit, live or self.live)
+                response = await made_async(permit, live or self.live)
                 return await asyncio.to_thread(self._kept, permit, response)
             case Refusal(error):
                 raise_refusal(error)
@@ -514,29 +556,6 @@ class Cassette:
             self._hot.add(question.request, exchange.key, copies)
         return copies.one()
 
-    def _made(self, permit: Permit, live: Live | None) -> Json:
-        """The answer of a plain callable. Raises AsyncLive for an async one."""
-        try:
-            response = _required(live, permit)(permit.request)
-            if isinstance(response, Awaitable):
-                if isinstance(response, Coroutine):
-                    response.close()
-                raise AsyncLive(
-                    "the live callable is async, and call() is not", "use: await cassette.acall(…)"
-                )
-        except BaseException as error:
-            permit.failed(we_left=_may_have_cost(error))
-            raise
-        return response
-
-    async def _amade(self, permit: Permit, live: Live | None) -> Json:
-        try:
-            response = _required(live, permit)(permit.request)
-            return await response if isinstance(response, Awaitable) else response
-        except BaseException as error:
-            permit.failed(we_left=_may_have_cost(error))
-            raise
-
     def _kept(self, permit: Permit, response: Json) -> Json:
         try:
             return permit.keep(response)
@@ -544,33 +563,19 @@ class Cassette:
             raise_refusal(error)
 
 
+def _is_the_same(kept: Request, request: Request) -> bool:
+    """Whether nothing that belongs to a request's identity was changed in the kept copy.
+
+    Headers that belong to it are always kept.
+    """
+    return (
+        kept.body == request.body
+        and kept.url == request.url
+        and all(pair in request.headers for pair in kept.headers)
+    )
+
+
 def _canonicalizer_for(tape: Tape, name: str | None) -> DictCanonicalizer:
     if name is not None:
         return dict_canonicalizer(name)
     return DIRECTORY if isinstance(tape, DirectoryTape) else TAPE
-
-
-def _required(live: Live | None, permit: Permit) -> Callable[[Any], Any]:
-    if live is None:
-        raise MissingLive(
-            f"a live call for {permit.key[:12]} is permitted, and the cassette has nothing to call",
-            "pass the function that makes the call: Cassette(path, mode, live)",
-        )
-    return live
-
-
-def _may_have_cost(error: BaseException) -> bool:
-    """Whether a call that failed may have reached the upstream: when in doubt, it was spent.
-
-    It did where we gave up waiting, and where the error brings the upstream's answer with it.
-    """
-    if not isinstance(error, Exception):
-        return True
-    names = [kind.__name__ for kind in type(error).__mro__]
-    if any(name.startswith(("ConnectTimeout", "ConnectionTimeout")) for name in names):
-        return False
-    if any("Timeout" in name for name in names):
-        return True
-    return isinstance(getattr(error, "status_code", None), int) or (
-        getattr(error, "response", None) is not None
-    )

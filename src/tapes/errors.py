@@ -6,6 +6,7 @@
           CassetteMiss       replay has no answer to this request
             IncompleteRecording   the only recording was cut off
             WrongCanonicalizer    the recording was keyed by another rule
+            ExpiredRecording      the recording is older than it may be
           UnboundedCall      a limit of tokens or money cannot be kept for this call
         LatchClosed          a live call was needed and nobody permitted it
         NetworkBlocked       a client below the recorder tried to leave this machine
@@ -17,7 +18,8 @@
         UnreadableTape, DamagedTape, NewerTape, UnwritableTape, ClosedTape, UnknownKind, UnknownKey
         NotCanonical, UnknownCanonicalizer, NotAnAnswer, MissingLive, AsyncLive
         SecretFound, UndecodableBody, UnsupportedCoding, OversizeBody
-        BadSetting, BadRule, MergeConflict, MissingExtra
+        BadSetting, BadRule, BadEnvelope, MergeConflict, MissingExtra, UnusedRecordings
+        ForeignFile, NotCarried, NotSendable, NotAnswered
         Unacceptable         refused with every problem at once
           BadManifest, RefusedService
         BadArguments
@@ -86,6 +88,12 @@ class WrongCanonicalizer(CassetteMiss):
     """The tape answers this request under the key of another canonicalizer."""
 
     slug = "wrong-canonicalizer"
+
+
+class ExpiredRecording(CassetteMiss):
+    """The only recording is older than the project permits."""
+
+    slug = "expired"
 
 
 class UnboundedCall(BudgetExhausted):
@@ -260,6 +268,12 @@ class BadRule(BadSetting):
     slug = "bad-rule"
 
 
+class BadEnvelope(TapesError):
+    """What a caller says about its session cannot be true: each problem is named."""
+
+    slug = "bad-envelope"
+
+
 class MergeConflict(TapesError):
     """Two tapes answer the same request differently."""
 
@@ -272,6 +286,40 @@ class MissingExtra(TapesError):
     """A part of the project that is an extra is not installed."""
 
     slug = "missing-extra"
+
+
+class UnusedRecordings(TapesError):
+    """The run did not ask for everything that is on the tape, and was told to fail then."""
+
+    slug = "unused-recordings"
+
+
+class ForeignFile(TapesError):
+    """A file of another tool is not what it should be."""
+
+    slug = "foreign-file"
+    exit_status = 3
+
+
+class NotCarried(TapesError):
+    """An exchange cannot be carried from or to another tool's file."""
+
+    slug = "not-carried"
+    exit_status = 5
+    http_status = 409
+
+
+class NotSendable(TapesError):
+    """A recorded request cannot be sent again as it was."""
+
+    slug = "not-sendable"
+
+
+class NotAnswered(TapesError):
+    """A request was sent, and no whole answer came."""
+
+    slug = "not-answered"
+    http_status = 502
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,10 +67,11 @@ def find_nearest(
     patience: float = PATIENCE_S,
 ) -> Near | None:
     """The recording that shares most with the request; the latest of equals."""
-    wanted = leaves_of(request, rules, headers)
+    wanted: dict[str, Json] = {}
     best: tuple[float, Exchange, dict[str, Json]] | None = None
     until = time.monotonic() + patience
     try:
+        wanted = leaves_of(request, rules, headers)
         for exchange in tape.exchanges():
             if exchange.request is not None and exchange.state is State.COMPLETE:
                 leaves = leaves_of(exchange.request, rules, headers)

@@ -99,7 +99,9 @@ def explain(
         steps = _dict_steps(request, redactor, declared, rule)
     found = verdict.exchange if isinstance(verdict, Play) else None
     error = verdict.error if isinstance(verdict, Refusal) else None
-    near = find_nearest(tape, steps.kept, patience=PATIENCE_S) if found is None else None
+    near = None
+    if found is None:
+        near = find_nearest(tape, steps.kept, declared.rules, declared.headers, patience=PATIENCE_S)
     return Explanation(
         canonicalizer=HTTP_1 if isinstance(request, Request) else rule.name,
         left_out=steps.left_out,

@@ -87,8 +87,7 @@ class Flights:
         with self._mutex:
             if self._pid == os.getpid() and self._under_way.get(flight.key) is flight:
                 del self._under_way[flight.key]
-                if self._fd >= 0:
-                    fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _byte(flight.key))
+                self._unlock(flight.key)
 
     def _forget_the_parent(self) -> None:
         """After a fork: the calls under way are the parent's, and so are the locks."""
@@ -105,6 +104,10 @@ class Flights:
             # Held by another process; or a file system without locks.
             return error.errno not in (errno.EACCES, errno.EAGAIN)
         return True
+
+    def _unlock(self, key: str) -> None:
+        if self._fd >= 0:
+            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _byte(key))
 
     def _open(self) -> bool:
         """Open the lock file, one descriptor a process: closing any would free all its locks."""

@@ -1,7 +1,8 @@
 """JSON as text that is compared, hashed and kept: one strict reader and two exact writers.
 
 Rule 1: `canonical` is the plain definition: keys sorted by code point, no white space, numbers
-        as Python writes them. Whatever is faster must give the same text or must not be used.
+        as Python writes them. A faster writer is used where it gives the same text, and only
+        there: for JSON's own types, and for numbers that need no exponent.
 Rule 2: what JSON cannot say exactly (NaN, infinities, other keys than text, objects) is refused
         with the place where it stands, never coerced.
 Rule 3: `read` takes only what has one meaning: UTF-8, no name twice, finite numbers, no lone
@@ -62,13 +63,19 @@ def canonical(value: Json, *, ascii_only: bool = False) -> str:
 
     Raises NotCanonical, naming the place, for what JSON cannot say exactly.
     """
-    if fast_canonical(value) is None:  # which alone refuses names that are not text
+    text = fast_canonical(value) if _is_plain(value) else None
+    if text is not None and (not ascii_only or _is_plain_ascii(text)):
+        return text.decode()
+    if text is None:
         require_json(value)
     try:
         return _as_sorted_ascii(value) if ascii_only else _as_sorted(value)
     except (TypeError, ValueError, RecursionError) as error:
-        require_json(value)
         raise NotCanonical(f"the value has no canonical text: {error}") from None
+
+
+def _is_plain_ascii(text: bytes) -> bool:
+    return text.isascii() and b"\x7f" not in text  # which Python escapes with the non-ASCII
 
 
 def fast_canonical(value: Json) -> bytes | None:
@@ -91,11 +98,21 @@ def _no_fast_writer(_value: Json, *, option: int) -> None:  # noqa: ARG001  # or
 _fast: Callable[..., bytes | None] = _no_fast_writer if orjson is None else orjson.dumps
 
 
+def _fast_as_given(value: Json) -> bytes | None:
+    try:
+        return _fast(value, option=_FAST_AS_GIVEN)
+    except TypeError:
+        return None
+
+
 def compact(value: Json) -> str:
     """A value as one line in the order that it has, readable: non-ASCII text stays as it is.
 
     Raises NotCanonical for NaN and infinities.
     """
+    fast = _fast_as_given(value) if _is_plain(value) else None
+    if fast is not None:
+        return fast.decode()
     try:
         text = _as_given(value)
         # A lone surrogate has no UTF-8; its escape has.
@@ -119,10 +136,7 @@ class Copies:
     __slots__ = ("_load", "text")
 
     def __init__(self, value: Json) -> None:
-        try:
-            text = _fast(value, option=_FAST_AS_GIVEN)
-        except TypeError:
-            text = None
+        text = _fast_as_given(value)
         self._load: Callable[[bytes], Json]
         # What the fast writer refuses or turns into null, the fast reader would not give back.
         if text is None or (b"null" in text and has_unwritable_float(value)):
@@ -202,7 +216,7 @@ _Way = tuple["_Way", object] | None
 
 def require_json(value: Json, error: Callable[[str], Exception] = NotCanonical) -> None:
     """Refuse, naming the place, what JSON cannot say exactly."""
-    if not _is_plainly_json(value):
+    if not _is_plain(value):
         _require_json(value, error)
 
 
@@ -211,8 +225,11 @@ _PLAIN_TYPES = frozenset(_PLAIN_WORDS)
 _MANY = 100_000
 
 
-def _is_plainly_json(value: Json) -> bool:
-    """Whether a value is made of nothing but JSON's own types. False may also mean: look closer."""
+def _is_plain(value: Json) -> bool:
+    """Whether a value is made of JSON's own types, and of numbers that every writer spells alike.
+
+    False may also mean: look closer.
+    """
     containers = [value]
     for item in containers:
         kind = type(item)
@@ -225,7 +242,8 @@ def _is_plainly_json(value: Json) -> bool:
         elif kind is list or kind is tuple:
             containers.extend([child for child in item if type(child) not in _PLAIN_TYPES])
         elif kind is float:
-            if not math.isfinite(item):
+            # Beyond these an exponent is written, in more than one way; NaN is in no range.
+            if not 1e-4 <= abs(item) < 1e15 and item != 0.0:
                 return False
         elif kind not in _PLAIN_TYPES:
             return False

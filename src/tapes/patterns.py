@@ -6,8 +6,8 @@ Rule 2: where a regular expression has a group, the group alone is the secret.
 Rule 3: a match is replaced by a word with a short hash, so that different secrets stay
         different; these forms have enough entropy for the hash to give nothing away. A user's
         pattern whose matches could be guessed says `hash = false`.
-Rule 4: a run longer than any key, without a dot, is data (an image, an encrypted thought): what
-        looks like a key in the middle of it is chance.
+Rule 4: a run longer than any key is data (an image, an encrypted thought): what looks like a key
+        in the middle of it is chance. A signed token has dots, and may be longer.
 
 Knows nothing of where the texts come from.  Pure.
 """
@@ -20,6 +20,7 @@ from tapes.errors import BadRule
 
 RUN_LENGTH = 16
 _LONGEST_KEY = 512
+_LONGEST_TOKEN = 8 * 1024  # signed tokens have dots, and hold claims
 _IN_A_RUN = re.compile(rb"[A-Za-z0-9_.~+/%-]")
 _SHAPES = bytes(ord("a") if _IN_A_RUN.match(bytes((n,))) else ord(" ") for n in range(256))
 _RUN = b"a" * RUN_LENGTH
@@ -66,7 +67,8 @@ def runs_of(text: str) -> list[Span]:
     while start >= 0:
         end = shape.find(b" ", start + RUN_LENGTH)
         end = len(shape) if end < 0 else end
-        if end - start <= _LONGEST_KEY or "." in text[start:end]:
+        longest = _LONGEST_TOKEN if "." in text[start : start + _LONGEST_TOKEN] else _LONGEST_KEY
+        if end - start <= longest:
             runs.append((start, end))
         start = shape.find(_RUN, end)
     return runs
@@ -133,7 +135,7 @@ PRIVATE_KEY_MARKER = "PRIVATE KEY-----"
 PRIVATE_KEY = SecretPattern(
     "private_key",
     "",
-    r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----.*?-----END (?:[A-Z]+ )*PRIVATE KEY-----",
+    r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----.{0,20000}?-----END (?:[A-Z]+ )*PRIVATE KEY-----",
 )
 
 

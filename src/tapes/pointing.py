@@ -121,18 +121,24 @@ def _origin(value: str) -> str | None:
 # --- agents that want more than variables -----------------------------------------------------
 
 
-def command_for(command: Sequence[str], address: str, environ: Mapping[str, str]) -> list[str]:
+# Where Codex sends its requests when it is logged in to ChatGPT instead of having a key.
+CODEX_LOGIN_PATH = "/backend-api/codex"
+
+
+def command_for(
+    command: Sequence[str], address: str, environ: Mapping[str, str], *, by_login: bool
+) -> list[str]:
     """The command with what its program needs on its command line.
 
-    Codex reads no base URL from the environment, so it gets a provider of its own by options. With
-    a key it speaks to the API; logged in without one, to the back end of ChatGPT.
+    Codex reads no base URL from the environment, so it gets a provider of its own by options.
+    `by_login` leads it to the back end of ChatGPT; else it speaks to the API.
     """
     name = command[0].rpartition("/")[2]
     if name != "codex" or any("model_provider" in part for part in command):
         return list(command)
-    key = bool(environ.get("OPENAI_API_KEY"))
-    path = "openai/v1" if key else "chatgpt/backend-api/codex"
-    auth = 'env_key="OPENAI_API_KEY"' if key else "requires_openai_auth=true"
+    path = f"chatgpt{CODEX_LOGIN_PATH}" if by_login else "openai/v1"
+    has_key = bool(environ.get("OPENAI_API_KEY"))
+    auth = 'env_key="OPENAI_API_KEY"' if has_key else "requires_openai_auth=true"
     provider = (
         f'{{name="OpenAI",base_url="{address}/{path}",wire_api="responses",{auth},'
         "supports_websockets=false}"

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from threading import Lock
-from urllib.parse import unquote_plus
+from urllib.parse import unquote, unquote_plus
 
 from tapes.canonical import IDENTITY_HEADERS, media_type, normal_percent, plain_body
 from tapes.credentials import (
@@ -61,7 +61,7 @@ from tapes.views import (
 )
 from tapes.wire import KNOWN_CODINGS, codings, decoded
 
-__all__ = ["SECRET_PATTERNS", "Finding", "Redactor", "SecretPattern", "user_patterns"]
+__all__ = ["MARK", "SECRET_PATTERNS", "Finding", "Redactor", "SecretPattern", "user_patterns"]
 
 _KEPT_REQUEST_HEADERS = IDENTITY_HEADERS | {"accept", "content-type", "content-encoding"}
 _DROPPED_RESPONSE_HEADERS = frozenset({"set-cookie", "set-cookie2", "authentication-info"})
@@ -71,11 +71,11 @@ _FORM = "application/x-www-form-urlencoded"
 _FIELD = re.compile(rf'"(?P<name>{FIELD_NAME})"\s*:\s*"(?P<value>(?:[^"\\]|\\.)+)"')
 # The same in a URL inside a text, where the value looks like one, and in a file of settings.
 _PARAMETER = re.compile(
-    rf"[?&;](?P<name>[A-Za-z_-]{{3,24}})=(?P<value>(?=[^&\s]*\d)[\w%.~+/-]{{{RUN_LENGTH},}})"
+    rf"[?&;](?P<name>[A-Za-z_-]{{3,24}})=(?P<value>(?=[A-Za-z_%.~+/-]*\d)[\w%.~+/-]{{{RUN_LENGTH},}})"
 )
 _SETTING = re.compile(
     r"\b(?P<name>[A-Z][A-Z0-9_]*_(?:API_KEY|SECRET_KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD))\s?=\s?"
-    rf"[\"']?(?P<value>(?=[^\s\"']*\d)[\w+/-]{{{RUN_LENGTH},}}=*)(?![\w.(\[])"
+    rf"[\"']?(?P<value>(?=[A-Za-z_+/-]*\d)[\w+/-]{{{RUN_LENGTH},}}=*)(?![\w.(\[])"
 )
 # A shorter value is too likely to be a word of ordinary text.
 _REMEMBERED_LENGTH = 8
@@ -120,6 +120,8 @@ class Redactor:
         for name, _, value in _query_pairs(request.url):
             if is_credential_parameter(name, value):
                 self._learn(name, unquote_plus(value))
+        _, password = _user_of(request.url)
+        self._learn("password", unquote(password))
         headers = tuple(
             (name, self.text(value))
             for name, value in request.headers
@@ -158,10 +160,10 @@ class Redactor:
     def url(self, url: str) -> str:
         """A URL without credentials in its query, its user part or anywhere else."""
         head, mark, _ = url.partition("?")
-        scheme, slashes, rest = head.partition("://")
-        if slashes:
-            authority, slash, path = rest.partition("/")
-            head = f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"
+        user, password = _user_of(url)
+        if user or password:
+            scheme, _, rest = head.partition("://")
+            head = f"{scheme}://{rest.partition('@')[2]}"
         if mark:
             pairs = (
                 f"{name}={placeholder(name)}" if is_credential_parameter(name, value) else original
@@ -288,7 +290,9 @@ class Redactor:
             return True
         if '" :' in text:
             return True  # no usual writer has a space there
-        return "\\u00" in text and self._is_suspect(unescaped(text))
+        # JSON may spell any character as an escape, which no look sees.
+        plain = unescaped(text) if "\\u00" in text else text
+        return plain != text and self._is_suspect(plain)
 
     def _by_pattern(self, text: str) -> Iterator[Finding]:
         suspects = suspects_in(text)
@@ -385,11 +389,19 @@ def _names_in(text: str) -> set[str]:
 
 def _as_json(edit: Edit, text: str) -> Edit:
     """The edit; as a text of its own where a JSON number would become a bare word."""
-    around = text[: edit.start].rstrip()[-1:], text[edit.end :].lstrip()[:1]
-    is_bare = _NUMBER.fullmatch(text, edit.start, edit.end) and around[0] in (":", "[", ",")
-    if is_bare and around[1] in (",", "]", "}"):
-        return replace(edit, word=f'"{edit.word}"')
-    return edit
+    if not _NUMBER.fullmatch(text, edit.start, edit.end):
+        return edit
+    before = text[max(0, edit.start - 9) : edit.start].rstrip()[-1:]
+    behind = text[edit.end : edit.end + 9].lstrip()[:1]
+    is_bare = before in (":", "[", ",") and behind in (",", "]", "}")
+    return replace(edit, word=f'"{edit.word}"') if is_bare else edit
+
+
+def _user_of(url: str) -> tuple[str, str]:
+    """The user and the password that a URL holds; empty where it holds none."""
+    authority = url.partition("://")[2].partition("/")[0].partition("?")[0]
+    user, _, password = authority.rpartition("@")[0].partition(":")
+    return user, password
 
 
 def _query_pairs(url: str) -> Iterator[tuple[str, str, str]]:

@@ -3,7 +3,7 @@
 Knows nothing of how the decision fell.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from tapes.budget import CALLS, LATCH, Limits, Spent
 from tapes.canonical import (
@@ -16,6 +16,7 @@ from tapes.canonical import (
 from tapes.errors import (
     BudgetExhausted,
     CassetteMiss,
+    ExpiredRecording,
     IncompleteRecording,
     LatchClosed,
     TapeFailed,
@@ -23,6 +24,7 @@ from tapes.errors import (
     WrongCanonicalizer,
 )
 from tapes.exchange import Exchange, Request, Response
+from tapes.expiry import how_old
 from tapes.explain import nearest
 from tapes.modes import MODE
 from tapes.permit import Clean, Question
@@ -62,6 +64,15 @@ def wrong_kind(exchange: Exchange, path: str) -> TapeFailed:
     return TapeFailed(
         f"the answer to {exchange.key[:12]} on {path} is {got}, not {wanted}",
         "HTTP recordings replay with tapes.use(…), plain JSON with Cassette.call(…)",
+    )
+
+
+def too_old(exchange: Exchange, path: str, max_age: timedelta | None) -> ExpiredRecording:
+    """The recording is older than the project permits."""
+    return ExpiredRecording(
+        f"expired: {exchange.key[:12]} on {path} is {how_old(exchange, datetime.now(UTC))},"
+        f" and max_age is {max_age}",
+        f"to record it again: {LATCH}=1 tapes tape refresh {path} --expired",
     )
 
 

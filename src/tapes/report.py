@@ -15,21 +15,20 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 
-from tapes.errors import CassetteError, MissingExtra, TapesError
+from tapes.errors import CassetteError, MissingExtra, TapesError, UnreadableTape
 from tapes.exchange import Exchange, Response, header
 from tapes.providers.usage import Usage, usage_of, usage_of_value
+from tapes.state import STATE as STATE
+from tapes.state import connect
 from tapes.tape.base import Tape
 from tapes.tape.beside import make_local
 from tapes.wire import decoded
 
 log = logging.getLogger(__name__)
-
-# The file in a tape's local folder that holds the budget's ledger and the reports of runs.
-STATE = "state.db"
 
 
 class Report:
@@ -54,6 +53,7 @@ class Report:
         self._recordings: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._refusals: list[str] = []
+        self._expired: set[str] = set()
         self._lock = threading.Lock()
 
     def begin_in_child(self) -> None:
@@ -77,6 +77,13 @@ class Report:
         """An answer was put on the tape."""
         with self._lock:
             self._recordings[key] += 1
+
+    def served_expired(self, key: str) -> bool:
+        """An answer was given that is too old; True for the first time with this key."""
+        with self._lock:
+            is_new = key not in self._expired
+            self._expired.add(key)
+            return is_new
 
     def count(self, name: str) -> None:
         """One more of: live, failed, not_stored, incomplete."""
@@ -109,6 +116,12 @@ class Report:
             return Counter(self._counts)
 
     @property
+    def expired(self) -> set[str]:
+        """The keys that were answered although their recording is too old."""
+        with self._lock:
+            return set(self._expired)
+
+    @property
     def refusals(self) -> list[str]:
         """What every refusal said."""
         with self._lock:
@@ -139,6 +152,7 @@ class Report:
             "refused": counts["refused"],
             "not_stored": counts["not_stored"],
             "incomplete": counts["incomplete"],
+            "expired": len(self.expired),
             "refusals": self.refusals,
         }
 
@@ -251,56 +265,47 @@ def keep_report(report: Report) -> None:
     """Leave a run's report beside its tape. A folder that cannot be written has none."""
     if report.local is None or not (report.used or report.counts):
         return
-    try:
-        connection = _connect(make_local(report.local) / STATE)
-    except (OSError, sqlite3.Error) as error:
-        log.debug("report not kept", extra={"tape": report.tape, "error": str(error)})
-        return
     name = report.name
+    row = (
+        name, report.mode, os.getpid(), report.started, time.time(),
+        json.dumps(report.counts), json.dumps(report.hits), json.dumps(report.recordings),
+    )  # fmt: skip
     try:
-        with connection:
+        with closing(connect(make_local(report.local) / STATE, _SCHEMA)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
             connection.execute(
                 "INSERT INTO runs (tape, mode, pid, started, ended, counts, hits, recordings)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    name, report.mode, os.getpid(), report.started, time.time(),
-                    json.dumps(report.counts), json.dumps(report.hits),
-                    json.dumps(report.recordings),
-                ),
-            )  # fmt: skip
+                row,
+            )
             connection.execute(
                 "DELETE FROM runs WHERE tape = ? AND number NOT IN"
                 " (SELECT number FROM runs WHERE tape = ? ORDER BY number DESC LIMIT ?)",
                 (name, name, KEPT_RUNS),
             )
-    except sqlite3.Error as error:
+            connection.execute("COMMIT")
+    except (OSError, sqlite3.Error) as error:
         log.debug("report not kept", extra={"tape": report.tape, "error": str(error)})
-    finally:
-        connection.close()
 
 
 def runs_of(tape: Tape) -> list[Run]:
-    """The runs that are kept of a tape, the latest first."""
+    """The runs that are kept of a tape, the latest first. Raises UnreadableTape."""
     path = None if tape.local is None else tape.local / STATE
     if path is None or not path.exists():
         return []
-    connection = _connect(path)
     try:
-        rows = connection.execute(
-            "SELECT mode, pid, started, ended, counts, hits, recordings FROM runs"
-            " WHERE tape = ? ORDER BY number DESC",
-            (tape.name,),
-        )
-        return [Run(*row[:4], *map(json.loads, row[4:])) for row in rows]
-    finally:
-        connection.close()
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=10)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(_SCHEMA)
-    return connection
+        with closing(connect(path, _SCHEMA)) as connection:
+            rows = connection.execute(
+                "SELECT mode, pid, started, ended, counts, hits, recordings FROM runs"
+                " WHERE tape = ? ORDER BY number DESC",
+                (tape.name,),
+            )
+            return [Run(*row[:4], *map(json.loads, row[4:])) for row in rows]
+    except sqlite3.Error as error:
+        raise UnreadableTape(
+            f"the reports in {path} cannot be read: {error}",
+            f"they are this machine's alone, and can go: rm {path}",
+        ) from error
 
 
 def unused(tape: Tape, used: set[str]) -> list[Exchange]:

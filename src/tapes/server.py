@@ -31,6 +31,7 @@ from tapes.cassette import Cassette
 from tapes.config import Settings
 from tapes.errors import BadSetting
 from tapes.listening import Listen as Listen
+from tapes.lives import BEAT_S, Living
 from tapes.tape.base import Tape
 
 log = logging.getLogger(__name__)
@@ -167,7 +168,9 @@ class ProxyServer:
         while self._clients.are_busy and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.02)
         self._clients.close()
-        await asyncio.sleep(0)  # so that each connection is told
+        while self._clients.open and asyncio.get_running_loop().time() < until + 1:
+            await asyncio.sleep(0.002)  # until each is told, and keeps what came as evidence
+        self.desk.pool.close()
         await asyncio.to_thread(self.desk.close)
         await asyncio.to_thread(self.setup.shelf.close)
 
@@ -187,9 +190,13 @@ def run_proxy(
     setup: Setup,
     listen: Listen,
     ready: Callable[[ProxyServer], None],
+    folder: Path,
     watcher: Watcher | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `ready` is called when it listens. Raises BadSetting."""
+    """Serve until SIGINT or SIGTERM. `ready` is called when it listens. Raises BadSetting.
+
+    That it lives is kept in `folder`, for the doctor.
+    """
 
     async def serve() -> None:
         stopped = asyncio.Event()
@@ -198,13 +205,29 @@ def run_proxy(
             loop.add_signal_handler(number, stopped.set)
         server = ProxyServer(setup, listen, watcher)
         await server.start()
+        living = loop.create_task(_live(folder))
         ready(server)
         gc.freeze()  # what is here by now stays; it need not be looked at again and again
         await stopped.wait()
         await server.stop()
+        living.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await living
 
     sys.setswitchinterval(_SWITCH_S)
     run_loop(serve())
+
+
+async def _live(folder: Path) -> None:
+    """Leave signs of life in a folder, where it can be written; it is only a courtesy."""
+    with contextlib.suppress(OSError):
+        living = await asyncio.to_thread(Living, folder)
+        try:
+            while True:
+                await asyncio.sleep(BEAT_S)
+                await asyncio.to_thread(living.beat)
+        finally:
+            living.end()
 
 
 @contextlib.contextmanager

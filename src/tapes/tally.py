@@ -3,15 +3,14 @@
 Knows nothing of terminals.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 
 from tapes.cassette import Cassette
-from tapes.errors import MissingExtra, TapesError
+from tapes.errors import TapesError
 from tapes.exchange import Exchange
-from tapes.providers.usage import Usage
 from tapes.report import Report, Savings, savings
+from tapes.stats import never_missing
 from tapes.tape.base import Tape
 
 
@@ -57,7 +56,7 @@ class Tally:
             parts.append(f"{self.unused} unused")
         lines = [f"{report.tape} ({report.mode}): {', '.join(parts)}"]
         if saved.calls:
-            lines.append(f"  from the tape: {saved.bytes / 1024:.1f} kB{_money(saved)}")
+            lines.append(f"  from the tape: {saved.bytes / 1000:.1f} kB{_money(saved)}")
         return lines
 
 
@@ -76,7 +75,7 @@ def tally_of(cassette: Cassette) -> Tally:
     found = (
         (exchange, times) for key, times in with_times for exchange in _found(cassette.tape, key)
     )
-    saved = savings(found, _priced(cassette.price))
+    saved = savings(found, never_missing(cassette.price))
     try:
         unused = len(cassette.tape.keys() - report.used)
     except TapesError:
@@ -91,15 +90,3 @@ def _found(tape: Tape, key: str) -> Iterator[Exchange]:
         return  # it answered before; what is broken now is told by `tapes tape verify`
     if exchange is not None:
         yield exchange
-
-
-def _priced(price: Callable[[Usage], Decimal | None]) -> Callable[[Usage], Decimal | None]:
-    """A price that is unknown where the table of prices is not installed."""
-
-    def priced(usage: Usage) -> Decimal | None:
-        try:
-            return price(usage)
-        except MissingExtra:
-            return None
-
-    return priced

@@ -256,28 +256,40 @@ class Events:
         # A CR at the very end may be half of a CRLF: it waits for the next byte.
         held = b"\r" if buffer.endswith(b"\r") else b""
         buffer = buffer[: len(buffer) - len(held)].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *lines, rest = buffer.split(b"\n")
+        lines, found, rest = buffer.rpartition(b"\n")
         self._rest = rest + held
-        return [frame for line in lines for frame in self._line(_text(line))]
+        return self._lines(_text(lines).split("\n")) if found else []
 
     def finish(self) -> list[Frame]:
         """An event without its blank line is not an event: nothing (same rule)."""
-        frames = self._line(_text(self._rest[:-1])) if self._rest.endswith(b"\r") else []
+        frames = self._lines([_text(self._rest[:-1])]) if self._rest.endswith(b"\r") else []
         self._rest, self._data, self._event = b"", [], ""
         return frames
 
-    def _line(self, line: str) -> list[Frame]:
-        if not line:
-            frames = [Frame(self._event, "\n".join(self._data))] if self._data else []
-            self._event, self._data = "", []
-            return frames
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "data":
-            self._data.append(value)
-        elif name == "event":
-            self._event = value
-        return []
+    def unfinished(self) -> list[Frame]:
+        """What came of an event whose blank line did not: for showing, never for replaying."""
+        name, _, value = _text(self._rest.rstrip(b"\r")).partition(":")
+        last = [value.removeprefix(" ")] if name == "data" else []
+        data = self._data + last
+        return [Frame(self._event, "\n".join(data))] if data else []
+
+    def _lines(self, lines: list[str]) -> list[Frame]:
+        frames: list[Frame] = []
+        for line in lines:
+            if not line:
+                if self._data:
+                    frames.append(Frame(self._event, "\n".join(self._data)))
+                self._event, self._data = "", []
+                continue
+            if line.startswith("data: "):
+                self._data.append(line[6:])
+                continue
+            name, _, value = line.partition(":")
+            if name == "data":
+                self._data.append(value)
+            elif name == "event":
+                self._event = value.removeprefix(" ")
+        return frames
 
 
 def _text(data: bytes) -> str:

@@ -264,7 +264,7 @@ def test_a_watcher_sees_that_a_client_left(tmp_path: Path) -> None:
     def script(_: Received, wire: Wire) -> None:
         wire.head(200, [("Transfer-Encoding", "chunked")])
         wire.chunk(b"Hel")
-        wire._sock.recv(1)
+        wire.until_left()
 
     log = Log()
     with serving(script) as upstream, proxying(upstream.url, mode="pass", watcher=log) as proxy:
@@ -280,7 +280,7 @@ def test_stopping_waits_for_answers_and_breaks_off_what_does_not_end() -> None:
     def script(_: Received, wire: Wire) -> None:
         wire.head(200, [("Transfer-Encoding", "chunked")])
         wire.chunk(b"never ends")
-        wire._sock.recv(1)
+        wire.until_left()
 
     with serving(script) as upstream, proxying(upstream.url, mode="pass") as proxy:
         raw = Raw(proxy)

@@ -24,6 +24,8 @@ from tapes.errors import BadSetting
         ("/api/chat", "localhost", "/api/chat", Dialect.OLLAMA),
         ("/groq/openai/v1/models", "api.groq.com", "/openai/v1/models", Dialect.OPENAI),
         ("/ollama/v1/chat/completions", "localhost", "/v1/chat/completions", Dialect.OPENAI),
+        ("/anthropic", "api.anthropic.com", "/", Dialect.ANTHROPIC),
+        ("/openai?x=/1", "api.openai.com", "/?x=/1", Dialect.OPENAI),
         ("/openai/v1/models?limit=2", "api.openai.com", "/v1/models?limit=2", Dialect.OPENAI),
         ("/anthropic/v1/models", "api.anthropic.com", "/v1/models", Dialect.ANTHROPIC),
     ],

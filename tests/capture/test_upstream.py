@@ -266,3 +266,13 @@ def test_the_port_is_named_only_where_it_is_not_the_usual_one(
     origin: Origin, authority: str
 ) -> None:
     assert origin.authority == authority
+
+
+def test_a_connection_that_was_paused_to_the_end_is_read_again_when_it_is_asked_again() -> None:
+    wire, _, connection = asked()
+    wire.receive(sized(b"hello")[:-1])
+    connection.pause_reading(True)
+    assert not wire.reading
+    connection.data_received(b"o")  # it had been read before the pause
+    connection.ask(Asked(), b"GET", b"next", whole=True)
+    assert wire.reading

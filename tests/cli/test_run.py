@@ -203,3 +203,57 @@ def test_the_terminal_is_the_commands_own(tmp_path: Path) -> None:
     assert b"terminal True True typed" in said
     os.waitpid(pid, 0)
     os.close(terminal)
+
+
+# --- what goes past the proxy
+
+PAST = """
+import socket
+try:
+    socket.create_connection(("192.0.2.1", 443), 0.1)
+except OSError:
+    print("tried")
+"""
+
+
+@pytest.mark.row("N16")
+def test_in_replay_a_python_program_cannot_go_past_the_proxy(tmp_path: Path) -> None:
+    ended = ran(tmp_path, *python(PAST))
+    assert (ended.status, ended.out) == (1, "")
+    assert "network blocked" in ended.err
+    assert "tried to reach 192.0.2.1:443, and `tapes run` in mode replay" in ended.err
+    child = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1]]))"
+    assert ran(tmp_path, *python(child, PAST)).status == 1
+
+
+@pytest.mark.row("N16")
+def test_an_sdk_without_a_variable_for_its_address_is_refused_and_not_sent(tmp_path: Path) -> None:
+    code = """
+import urllib.request
+try:
+    urllib.request.urlopen("https://api.mistral.ai/v1/models")
+except Exception:
+    print("swallowed")
+"""
+    ended = ran(tmp_path, *python(code))
+    assert (ended.status, ended.out) == (1, "")
+    assert "api.mistral.ai" in ended.err
+
+
+def test_what_may_be_reached_all_the_same_can_be_said(tmp_path: Path) -> None:
+    assert ran(tmp_path, "--allow", "192.0.2.1:443", *python(PAST)).out == "tried\n"
+    assert ran(tmp_path, "--no-guard", *python(PAST)).out == "tried\n"
+    (tmp_path / "tapes.toml").write_text('allow = ["192.0.2.1"]\n')
+    assert ran(tmp_path, *python(PAST)).out == "tried\n"
+    assert ran(tmp_path, "--mode", "record", "--budget", "1", *python(PAST)).out == "tried\n"
+
+
+def test_a_host_to_allow_that_is_none_is_told(tmp_path: Path) -> None:
+    ended = ran(tmp_path, "--allow", "https://x", *python("print(1)"))
+    assert (ended.status, ended.out) == (2, "")
+
+
+def test_the_report_can_be_one_document_on_standard_error(tmp_path: Path) -> None:
+    ended = ran(tmp_path, "--json", *python("print(1)"))
+    assert ended.out == "1\n"
+    assert json.loads(ended.err)["exit_status"] == 0

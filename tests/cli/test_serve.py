@@ -9,7 +9,7 @@ import pytest
 
 from tapes.report import runs_of
 from tapes.tape.jsonl import JsonlTape
-from tests.commands import serving_proxy, typed
+from tests.commands import serving_proxy, started_proxy, typed
 from tests.proxies import Raw, chat
 from tests.servers import answer, serving
 
@@ -129,3 +129,18 @@ def test_no_credential_is_in_what_it_says_or_keeps(tmp_path: Path) -> None:
     for file in tmp_path.rglob("*"):
         said += file.read_text("latin-1") if file.is_file() else ""
     assert not [secret for secret in secrets if secret in said]
+
+
+def test_it_tells_a_program_where_it_is(tmp_path: Path) -> None:
+    with started_proxy("--listen", "0.0.0.0:0", "--json", cwd=tmp_path) as process:
+        assert process.stdout is not None
+        said = ""
+        while not said.endswith("}\n"):
+            said += process.stdout.readline().decode()
+        told = json.loads(said)
+        assert told["mode"] == "replay"
+        port = int(told["address"].rpartition(":")[2])
+        assert told["variables"]["OPENAI_BASE_URL"].endswith(f":{port}/~TOKEN/openai/v1")
+        with Raw(port) as raw:
+            path = f"/~{told['token']}/_tapes/ping"
+            assert raw.ask(b"", path, method="GET").status == 200

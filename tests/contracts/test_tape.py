@@ -22,6 +22,7 @@ from tapes.errors import (
 from tapes.exchange import Exchange, State
 from tapes.jsontext import Json
 from tapes.tape.base import MemoryTape, Tape
+from tapes.tape.kinds import open_tape
 from tests.tape.homes import (
     ON_DISK,
     all_on_disk,
@@ -55,10 +56,15 @@ BYTES = {
 }
 
 
-@pytest.fixture(params=["memory", *ON_DISK])
+@pytest.fixture(params=["memory", "postgres", *ON_DISK])
 def tape(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tape]:
     home = str(request.param)
-    tape = MemoryTape() if home == "memory" else opened(home, path_of(home, tmp_path))
+    if home == "memory":
+        tape: Tape = MemoryTape()
+    elif home == "postgres":
+        tape = open_tape(request.getfixturevalue("database"))
+    else:
+        tape = opened(home, path_of(home, tmp_path))
     yield tape
     tape.close()
 
@@ -104,7 +110,9 @@ def test_null_is_an_answer(tape: Tape) -> None:
     assert found.response is None
 
 
-def test_what_is_found_is_the_callers_own(tape: Tape) -> None:
+@all_on_disk
+def test_what_is_found_is_the_callers_own(tmp_path: Path, home: str) -> None:
+    tape = opened(home, path_of(home, tmp_path))
     answer = {"list": [1]}
     tape.append(plain("one", answer))
     answer["list"].append(2)
@@ -119,8 +127,12 @@ def test_what_is_not_there_is_not_found(tape: Tape) -> None:
     assert tape.find(key("two")) is None
 
 
+@all_on_disk
 @pytest.mark.parametrize("text", ["", "abc", "g" * 64, key(1).upper(), key(1) + "\n", "../x"])
-def test_text_that_is_no_key_finds_nothing_and_is_not_kept(tape: Tape, text: str) -> None:
+def test_text_that_is_no_key_finds_nothing_and_is_not_kept(
+    tmp_path: Path, home: str, text: str
+) -> None:
+    tape = opened(home, path_of(home, tmp_path))
     tape.append(plain(1))
     assert tape.find(text) is None
     with pytest.raises(ValueError, match="64 lowercase hex"):
@@ -144,13 +156,17 @@ def test_a_key_whose_exchange_was_cut_off_has_no_answer(tape: Tape) -> None:
     assert cut in list(tape.exchanges())
 
 
+@all_on_disk
 @pytest.mark.row("A8")
 @pytest.mark.parametrize(
     "answer",
     [b"bytes", float("nan"), {"x": [float("inf")]}, {1: 2}, iter([]), {"x": {1, 2}}, object()],
     ids=["bytes", "NaN", "infinity", "number as name", "iterator", "set", "object"],
 )
-def test_what_json_cannot_say_is_refused_and_nothing_is_kept(tape: Tape, answer: Json) -> None:
+def test_what_json_cannot_say_is_refused_and_nothing_is_kept(
+    tmp_path: Path, home: str, answer: Json
+) -> None:
+    tape = opened(home, path_of(home, tmp_path))
     with pytest.raises(NotAnAnswer) as refused:
         tape.append(plain("one", {"null": None, "answer": answer}))
     assert refused.value.remedy
@@ -202,7 +218,6 @@ def test_others_see_what_was_appended_and_what_replaced_it(tmp_path: Path, home:
 
 
 @all_on_disk
-@pytest.mark.row("F16")
 def test_a_repeated_large_body_is_stored_once(tmp_path: Path, home: str) -> None:
     path = path_of(home, tmp_path)
     tape, other = opened(home, path), opened(home, path)
@@ -323,7 +338,6 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path, 
 
 
 @all_on_disk
-@pytest.mark.row("F17")
 def test_a_tape_of_a_later_version_is_refused_with_advice(tmp_path: Path, home: str) -> None:
     path = path_of(home, tmp_path)
     newer = plain(1, version=2)

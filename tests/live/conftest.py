@@ -1,4 +1,4 @@
-"""Real parts for the tests in this folder: a provider in Node, and the SDKs that talk to it."""
+"""A real provider on loopback, installed once and started once for all live tests."""
 
 import contextlib
 import fcntl
@@ -6,93 +6,86 @@ import json
 import re
 import shutil
 import subprocess
-import threading
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-PROVIDER = Path(__file__).parent.parent / "provider"
-ANSWERS = {
-    "fixtures": [
-        {
-            "match": {"userMessage": "weather"},
-            "response": {"toolCalls": [{"name": "get_weather", "arguments": '{"city":"Paris"}'}]},
-        },
-        {"match": {"endpoint": "embedding"}, "response": {"embedding": [0.25, -1.5e-3, 1]}},
-        {"match": {"endpoint": "image"}, "response": {"image": {"b64Json": "iVBORw0KGgo="}}},
-        {"match": {"endpoint": "speech"}, "response": {"audio": "//uQxAAAAAAAAAAAAAA="}},
-        {
-            "match": {},
-            "response": {"content": "Naïve café: a longer answer, cut into several pieces. 🎞️"},
-        },
-    ]
-}
+HOME = Path(__file__).parent.parent / "provider"
+PROGRAM = HOME / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
+PATIENCE_S = 300
 
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider that listens on loopback."""
+    """Where the provider listens."""
 
     url: str
-    process: "subprocess.Popen[str]"
 
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(10)
+    @property
+    def requests(self) -> int:
+        """How many requests for models it has had so far."""
+        with urllib.request.urlopen(f"{self.url}/__aimock/journal?limit=1") as response:
+            return int(response.headers["X-Total-Count"])
 
 
 @pytest.fixture(scope="session")
-def node_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of Node packages, installed where it is not there yet."""
+def node_modules() -> Path:
+    """The folder of the packages that `package.json` names."""
     if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("node and npm are not installed")
-    modules = PROVIDER / "node_modules"
-    with (tmp_path_factory.getbasetemp().parent / "provider.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several workers may come at once
-        if not (modules / ".package-lock.json").exists():
-            install = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--silent"]
-            done = subprocess.run(install, cwd=PROVIDER, capture_output=True, text=True)
-            if done.returncode:
-                pytest.skip(f"the Node packages cannot be installed: {done.stderr[-300:]}")
-    return modules
-
-
-@contextlib.contextmanager
-def started(modules: Path, answers: Path) -> Iterator[Provider]:
-    cli = modules / "@copilotkit" / "aimock" / "dist" / "cli.js"
-    process = subprocess.Popen(
-        ["node", str(cli), "-p", "0", "-f", str(answers), "--log-level", "info"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    said = ""
-    while "listening on" not in said:
-        line = process.stdout.readline()
-        assert line, f"the provider ended: {said}"
-        said += line
-    found = re.search(r"listening on (\S+)", said)
-    assert found is not None
-    # Whatever it says later must not fill the pipe.
-    reader = threading.Thread(target=process.stdout.read, daemon=True)
-    reader.start()
-    try:
-        yield Provider(found[1], process)
-    finally:
-        if process.poll() is None:
-            process.terminate()
-        process.wait(10)
-        reader.join(10)
-        process.stdout.close()
+        pytest.skip("the provider of the live tests needs node and npm")
+    _install()
+    return HOME / "node_modules"
 
 
 @pytest.fixture(scope="session")
 def provider(node_modules: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
-    """A provider that speaks the APIs of OpenAI, Anthropic, Gemini, Ollama and more."""
-    answers = tmp_path_factory.mktemp("provider") / "answers.json"
-    answers.write_text(json.dumps(ANSWERS))
-    with started(node_modules, answers) as running:
-        yield running
+    log = tmp_path_factory.mktemp("provider") / "log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            ["node", str(PROGRAM), "-p", "0", "-f", str(HOME / "fixtures"), "--strict"],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield Provider(_address(process, log))
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _install() -> None:
+    """Install what package.json names, unless it is there; one process at a time."""
+    wanted: dict[str, str] = json.loads((HOME / "package.json").read_text())["dependencies"]
+    with (HOME / "package.json").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if all(_version(name) == version for name, version in wanted.items()):
+            return
+        done = subprocess.run(
+            ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund"],
+            cwd=HOME, capture_output=True, text=True, timeout=PATIENCE_S,
+        )  # fmt: skip
+    if done.returncode:
+        pytest.skip(f"the provider of the live tests cannot be installed: {done.stderr[-300:]}")
+
+
+def _version(name: str) -> str | None:
+    """The version of an installed package."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        package = HOME / "node_modules" / name / "package.json"
+        return str(json.loads(package.read_text())["version"])
+    return None
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+    """The address that the provider says it listens on. It writes to a file, so: look again."""
+    for _ in range(PATIENCE_S * 10):
+        found = re.search(r"listening on (http://[\d.]+:\d+)", log.read_text())
+        if found:
+            return found[1]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.1)
+            break
+    pytest.fail(f"the provider did not start: {log.read_text()}")

@@ -84,7 +84,7 @@ CALLS: dict[str, Call] = {
 }
 
 
-def called(name: str, base: str, text: str = "hello") -> Any:
+def called(name: str, base: str, text: str = "capital, fjord") -> Any:
     """What an SDK makes of the answer, as plain data, so that two can be compared."""
     with contextlib.closing(CLIENTS[name.split()[0]](base)) as client:
         return plain(CALLS[name](client, text))
@@ -193,10 +193,10 @@ def test_sdks_of_node_are_recorded_replayed_and_refused(
     try:
         upstreams = dict.fromkeys(CLIENTS, provider.url)
         with proxying(None, tape, "record", upstreams=upstreams) as proxy:
-            live = node(proxy.address, "hello")
+            live = node(proxy.address, "capital")
             assert live.returncode == 0, live.stderr
         with proxying(None, tape, upstreams=dict.fromkeys(CLIENTS, NOBODY)) as proxy:
-            assert node(proxy.address, "hello").stdout == live.stdout
+            assert node(proxy.address, "capital").stdout == live.stdout
             asked = proxy.desk.requests
             missed = node(proxy.address, "goodbye")
             assert proxy.desk.requests == asked + 1

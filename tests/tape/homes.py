@@ -1,7 +1,9 @@
 """What the tests of all tapes share: the homes, and exchanges that anyone can check."""
 
 import hashlib
+import os
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,3 +74,10 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end, "it never came true"
         time.sleep(0.001)
+
+
+def fork() -> int:
+    """As `os.fork`, also where other threads run: that is what is to be tested."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()

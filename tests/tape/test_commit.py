@@ -1,5 +1,6 @@
 """Group commit: nobody's item is lost, and each learns what became of his own."""
 
+import os
 import signal
 import threading
 from collections import Counter
@@ -118,13 +119,17 @@ def test_whoever_is_stopped_while_waiting_is_not_written_and_holds_nobody_up() -
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
+    def interrupt() -> None:
+        until(lambda: len(commits._waiting) == 1)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
     commits = GroupCommit(write)
-    before = signal.signal(signal.SIGALRM, stop)
+    before = signal.signal(signal.SIGUSR2, stop)
     try:
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPoolExecutor(3) as pool:
             first = pool.submit(commits.submit, 1)
             until(lambda: commits._writing.locked() and not commits._waiting)
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            pool.submit(interrupt)
             with pytest.raises(KeyboardInterrupt):
                 commits.submit(2)
             third = pool.submit(commits.submit, 3)
@@ -133,5 +138,19 @@ def test_whoever_is_stopped_while_waiting_is_not_written_and_holds_nobody_up() -
             first.result(60)
             third.result(60)
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGUSR2, before)
     assert written == [1, 3]
+
+
+def test_a_leader_that_was_stopped_at_the_wrong_instant_is_replaced() -> None:
+    written: list[int] = []
+
+    def write(batch: Sequence[int]) -> int:
+        written.extend(batch)
+        return len(batch)
+
+    commits = GroupCommit(write)
+    commits._has_leader = True  # and nobody leads
+    commits.submit(1)
+    commits.submit(2)
+    assert written == [1, 2]

@@ -2,9 +2,9 @@
 
 import fcntl
 import os
+import random
 import signal
 import threading
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +17,7 @@ from tests.tape.faults import file_size_limit, mounted, remount_read_only, witho
 from tests.tape.homes import (
     all_on_disk,
     files_in,
+    fork,
     key,
     opened,
     over_http,
@@ -149,6 +150,60 @@ def test_without_the_right_to_read_a_tape_is_an_error_and_not_empty(home: str) -
             opened(home, path).find(key(1))
         assert failed.value.slug == "unreadable-tape"
         assert failed.value.remedy
+
+
+# --- interrupts
+
+
+# An interrupt between opening a file and holding it leaves it to the collector, who says so.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@all_on_disk
+def test_a_thread_that_is_interrupted_again_and_again_harms_nobody(
+    tmp_path: Path, home: str
+) -> None:
+    """As by Ctrl-C in the main thread of a program that goes on."""
+    tape = opened(home, path_of(home, tmp_path))
+    acknowledged, interrupted, armed, over = set[str](), 0, [False], threading.Event()
+
+    def interrupt(*_: object) -> None:
+        if armed[0]:
+            armed[0] = False
+            raise KeyboardInterrupt
+
+    def send_interrupts() -> None:
+        while not over.wait(random.uniform(0.0001, 0.003)):
+            os.kill(os.getpid(), signal.SIGUSR2)
+
+    def record(worker: int) -> None:
+        for n in range(60):
+            tape.append(plain((worker, n), "x" * 5000))
+
+    before = signal.signal(signal.SIGUSR2, interrupt)
+    sending = threading.Thread(target=send_interrupts)
+    sending.start()
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            others = [pool.submit(record, worker) for worker in range(3)]
+            for n in range(150):
+                try:
+                    armed[0] = True
+                    tape.append(plain(n, "y" * 5000))
+                    acknowledged.add(key(n))
+                    assert tape.find(key(n)) == plain(n, "y" * 5000)
+                    assert tape.find(key((n, "absent"))) is None
+                    armed[0] = False
+                except KeyboardInterrupt:
+                    interrupted += 1
+            for other in others:
+                other.result(60)
+    finally:
+        over.set()
+        sending.join(60)
+        signal.signal(signal.SIGUSR2, before)
+    assert interrupted > 0
+    acknowledged |= {key((worker, n)) for worker in range(3) for n in range(60)}
+    assert acknowledged <= tape.keys()
+    assert acknowledged <= opened(home, path_of(home, tmp_path)).keys()
 
 
 # --- files that are replaced or cut
@@ -285,9 +340,7 @@ def _in_children(count: int, run: Callable[[int], None]) -> list[int]:
     """The exit statuses of forked processes that run something, at once."""
     children = []
     for child in range(count):
-        with warnings.catch_warnings():  # that a process with threads forks is the point
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
+        pid = fork()
         if pid == 0:
             status = 1
             signal.alarm(60)  # whoever hangs ends

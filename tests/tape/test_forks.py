@@ -2,9 +2,9 @@
 
 import gc
 import os
-import warnings
 
 from tapes.tape.forks import bring_through_forks
+from tests.tape.homes import fork
 
 
 class Thing:
@@ -23,9 +23,7 @@ class Thing:
 
 def told_in_child(things: list[Thing]) -> str:
     reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+    pid = fork()
     if pid == 0:
         os.write(writer, repr([thing.told for thing in things]).encode())
         os._exit(0)

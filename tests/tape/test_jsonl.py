@@ -75,7 +75,7 @@ def test_the_sketch_and_we_take_turns_on_one_file(tmp_path: Path) -> None:
     assert [tape.find(req_hash({"p": n})) for n in range(4)] == list(tape.exchanges())
 
 
-@pytest.mark.row("A1", "A12", "F14", "F17")
+@pytest.mark.row("A1", "A12")
 def test_a_row_describes_itself(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     JsonlTape(path).append(plain(1, recorded_at="2026-01-01T00:00:00+00:00"))
@@ -267,6 +267,19 @@ def test_a_nested_hash_is_no_damage(tmp_path: Path) -> None:
     tape = JsonlTape(path)
     assert tape.find(key(2)) is None
     assert tape.keys() == {key(1)}
+
+
+def test_a_body_whose_row_was_never_written_is_harmless_and_used_later(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    JsonlTape(path).append(over_http(1, b"x" * 20_000))
+    body, row = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(body + row[:50])
+    tape = JsonlTape(path)
+    assert tape.keys() == set()
+    assert list(tape.exchanges()) == []
+    tape.append(over_http(1, b"x" * 20_000))
+    assert path.read_bytes() == body + row
+    assert JsonlTape(path).find(key(1)) == over_http(1, b"x" * 20_000)
 
 
 # --- torn last lines
@@ -474,7 +487,6 @@ def answers_of(path: Path) -> list[Json]:
 RIGHT = [("later" if n == 7 else str(n) * 20_000) for n in range(40)] + [None]
 
 
-@pytest.mark.row("F29")
 def test_a_large_tape_is_answered_from_its_index(large: Path) -> None:
     assert answers_of(large) == RIGHT
     tape = JsonlTape(large)
@@ -493,7 +505,7 @@ def test_an_index_of_another_state_of_the_file_is_not_used(large: Path) -> None:
 
 def test_no_damage_of_the_index_changes_an_answer(large: Path) -> None:
     whole = index_of(large).read_bytes()
-    for at in (*range(0, 100, 3), *range(100, 6300, 97), *range(6300, len(whole), 11)):
+    for at in (*range(0, 100, 5), *range(100, 6300, 199), *range(6300, len(whole), 31)):
         for damaged in (whole[:at], whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :]):
             index_of(large).write_bytes(damaged)
             assert answers_of(large) == RIGHT, at

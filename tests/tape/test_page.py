@@ -4,8 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from tapes import errors
 from tapes.canonical import key_of_exchange_request
 from tapes.tape.base import blob_hash
@@ -15,7 +13,6 @@ from tapes.tape.kinds import kind_of
 PAGE = Path(__file__).parents[2] / "docs" / "tapes.md"
 
 
-@pytest.mark.row("F17")
 def test_the_rows_on_the_page_are_rows(tmp_path: Path) -> None:
     rows = re.findall(r"```jsonl\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
     (tmp_path / "t.jsonl").write_text(rows)

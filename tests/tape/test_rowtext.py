@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tapes.errors import DamagedTape, NotAnAnswer
 from tapes.jsontext import Json
 from tapes.tape import rowtext
-from tapes.tape.rowtext import read_row, write_file, write_row
+from tapes.tape.rowtext import line_of, read_row, write_file, write_row
 
 _TEXT = st.text(st.characters(), max_size=10)  # lone surrogates included
 _VALUES = st.recursive(
@@ -21,18 +21,30 @@ _VALUES = st.recursive(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("fast", [True, False])
 @given(value=_VALUES)
-def test_whichever_writer_wrote_a_value_it_reads_the_same(fast: bool, value: Json) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        if not fast:
-            patch.setattr(rowtext, "orjson", None)
-        line, text = write_row(value), write_file(value)
+def test_what_is_written_reads_the_same_and_is_the_same_with_every_writer(value: Json) -> None:
+    line, text = write_row(value), write_file(value)
     assert b"\n" not in line
     assert text.endswith(b"\n")
     for written in (line, text):
-        again = read_row(written, "t", "line 1")
-        assert json.dumps(again) == json.dumps(value)
+        assert json.dumps(read_row(written, "t", "line 1")) == json.dumps(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rowtext, "_IS_LIKE_PYTHON", False)
+        assert (write_row(value), write_file(value)) == (line, text)
+
+
+@given(value=_VALUES | st.text(st.sampled_from('\u2028\u2029\x85\\\x0b\x1cé"u')))
+def test_a_line_is_one_line_for_everyone_and_means_the_same(value: Json) -> None:
+    line = line_of(write_row(value))
+    assert line.decode().splitlines() == [line.decode()[:-1]]
+    assert json.dumps(json.loads(line)) == json.dumps(value)
+
+
+@pytest.mark.parametrize(
+    "number", [1e-5, 1e-7, 0.00001234, -1e-300, 5e-324, 1e16, 1e22, 1.5e300, 123456789012345680.0]
+)
+def test_numbers_are_spelled_as_python_spells_them(number: float) -> None:
+    assert write_row([number]) == f"[{number!r}]".encode()
 
 
 @pytest.mark.parametrize(

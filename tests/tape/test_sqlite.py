@@ -13,7 +13,7 @@ import pytest
 from tapes.errors import DamagedTape, NewerTape, UnreadableTape, UnwritableTape
 from tapes.tape.sqlite import SqliteTape, is_database
 from tests.tape.faults import mounted, remount_read_only
-from tests.tape.homes import key, over_http, plain
+from tests.tape.homes import fork, key, over_http, plain
 
 
 def files(folder: Path) -> set[str]:
@@ -48,7 +48,7 @@ def test_a_tape_that_nobody_closed_is_one_file_when_it_is_forgotten(tmp_path: Pa
 
 def killed_in_the_middle(path: Path) -> None:
     """A process that appended, and was killed with its log beside the tape."""
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         SqliteTape(path).append(plain(1))
         os.kill(os.getpid(), signal.SIGKILL)
@@ -122,6 +122,25 @@ def test_somebody_elses_database_is_refused_and_left_as_it_is(tmp_path: Path) ->
     assert path.read_bytes() == before
 
 
+def test_a_tape_that_is_just_being_made_is_not_taken_for_somebody_elses(tmp_path: Path) -> None:
+    for number in range(40):
+        path = tmp_path / f"{number}.db"
+        begin = threading.Barrier(2)
+
+        def make(path: Path = path, begin: threading.Barrier = begin) -> None:
+            with closing(SqliteTape(path)) as tape:
+                begin.wait()
+                tape.append(plain("x"))
+
+        maker = threading.Thread(target=make)
+        maker.start()
+        begin.wait()
+        while maker.is_alive():
+            with closing(SqliteTape(path)) as tape:
+                assert len(tape.keys()) <= 1
+        maker.join()
+
+
 def test_a_database_that_becomes_somebody_elses_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     tape = SqliteTape(path)
@@ -181,7 +200,6 @@ def test_a_body_that_is_not_the_one_that_was_kept_is_damage(tmp_path: Path) -> N
         tape.find(key(1))
 
 
-@pytest.mark.row("F17")
 def test_a_database_of_a_later_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     SqliteTape(path).append(plain(1))

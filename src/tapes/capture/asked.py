@@ -175,7 +175,7 @@ def _asked(
     group = own.get(b"x-tapes-group")
     seed = None
     reuses = setup.mode in (ProxyMode.REPLAY, ProxyMode.RECORD) and sample is None and not pace
-    if cassette is not None and reuses and group is None and not cassette.is_ordered:
+    if cassette is not None and reuses and group is None and cassette.gives_again:
         text = json.dumps([request.method.decode(), url, headers, cassette.tape.path])
         seed = hashlib.sha256(text.encode() + b"\0%d\0" % request.is_http_10)
     return Asked(

@@ -69,7 +69,7 @@ class Controlled:
         elif path == PING:
             self._tell(_ping_of(self._desk))
         else:
-            self._desk.in_background(self._desk.deciders, lambda: content(self._desk), self._tell)
+            self._desk.deciders.do(lambda: content(self._desk), self._tell)
 
     def _tell(self, content: object) -> None:
         if self._left:

@@ -1,25 +1,23 @@
 """What all exchanges of one proxy share: its set-up, what it remembers, its counts, its threads.
 
-Rule 1: nothing that may wait for a disk or another machine is done on the loop (`in_background`);
-        what comes of it comes back to the loop, errors as values.
+Rule 1: nothing that may wait for a disk or another machine is done on the loop; what comes of it
+        comes back to the loop, errors as values.
 Rule 2: decisions and recordings have threads of their own, so that a disk that hangs holds up
         nobody but those who record.
 """
 
-import asyncio
 import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from tapes.capture.asked import Asked, ProxyMode, Setup
 from tapes.capture.http1 import RequestHead
 from tapes.capture.memo import Memo
 from tapes.capture.upstream import Pool
 from tapes.capture.watching import Outcome, Seen, Watch, Watcher
+from tapes.capture.workers import Workers
 from tapes.cassette import Cassette
 from tapes.errors import CassetteError, TapesError
 from tapes.repeats import Order
@@ -28,9 +26,10 @@ log = logging.getLogger(__name__)
 
 _GROUPS = 4096
 _MISSES = 500
-_THREADS = 32
-
-Result = TypeVar("Result")
+_THREADS = 8
+# What decisions, and recordings, under way may take once the proxy is told to stop.
+_PATIENCE_S = 1.0
+_KEEPING_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,8 @@ class Desk:
     pool: Pool = field(default_factory=Pool)
     watcher: Watcher | None = None
     memo: Memo = field(default_factory=Memo)
-    deciders: Executor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "decide"))
-    keepers: Executor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "keep"))
+    deciders: Workers = field(default_factory=lambda: Workers(_THREADS, "decide"))
+    keepers: Workers = field(default_factory=lambda: Workers(_THREADS, "keep"))
     started: float = field(default_factory=time.time)
     requests: int = 0
     passed: int = 0
@@ -64,16 +63,6 @@ class Desk:
     misses: deque[Miss] = field(default_factory=lambda: deque(maxlen=_MISSES))
     _orders: dict[tuple[str, str], Order] = field(default_factory=dict)
     _waiting: dict[tuple[str, str], list[Callable[[], None]]] = field(default_factory=dict)
-
-    def in_background(
-        self,
-        executor: Executor,
-        work: Callable[[], Result],
-        then: Callable[[Result | CassetteError | Exception], None],
-    ) -> None:
-        """Do the work in a thread; `then` runs on the loop with its result or what it raised."""
-        future = asyncio.get_running_loop().run_in_executor(executor, _outcome, work)
-        future.add_done_callback(lambda done: None if done.cancelled() else then(done.result()))
 
     # --- ordered groups, and who waits for whom
 
@@ -142,15 +131,6 @@ class Desk:
         return self.setup.mode in (ProxyMode.RECORD, ProxyMode.LIVE)
 
     def close(self) -> None:
-        """Let the threads finish what they keep, and go."""
-        self.pool.close()
-        self.deciders.shutdown(cancel_futures=True)
-        self.keepers.shutdown()
-
-
-def _outcome(work: Callable[[], Result]) -> Result | CassetteError | Exception:
-    """What a piece of work gives or raises: a refusal must not travel through the loop."""
-    try:
-        return work()
-    except (CassetteError, Exception) as error:  # noqa: BLE001  # handed on as a value
-        return error
+        """Let the threads finish what they keep, and go. Not for the loop: it waits."""
+        self.deciders.close(_PATIENCE_S)
+        self.keepers.close(_KEEPING_S)

@@ -248,7 +248,7 @@ class Relayed:
                 self._desk.landed(cassette, permit.key)
             then(error)
 
-        self._desk.in_background(self._desk.keepers, work, done)
+        self._desk.keepers.do(work, done)
 
     def _kept(self, error: BaseException | None) -> None:
         """The tape has the answer, or could not take it (rule 2)."""

@@ -163,12 +163,14 @@ class Routes:
         """The route of a request target. Raises BadSetting where nothing says who it is for."""
         if named is not None:
             return self._route(self._named(named), target)
-        first, slash, rest = target.removeprefix("/").partition("/")
-        if first in self.upstreams and slash:
-            return self._route(self.upstreams[first], f"/{rest}")
+        first, rest = _taken(target, "/")
+        if first in self.upstreams:
+            return self._route(self.upstreams[first], rest)
         if self.default is not None:
             return self._route(self.default, target)
-        dialect = next((d for name, d in _SIGNS.items() if name in header_names), None)
+        dialect: Dialect | None = next(
+            (d for name, d in _SIGNS.items() if name in header_names), None
+        )
         dialect = dialect or dialect_of(target)
         if dialect is None or not target.startswith("/") or target.startswith("/v1/v1/"):
             raise self._unroutable(target)

@@ -25,7 +25,7 @@ from tapes.capture.watching import Outcome, Watch
 from tapes.cassette import Busy, Cassette, Play, Refusal, Verdict
 from tapes.errors import CassetteError, TapeFailed, TapesError
 from tapes.exchange import Exchange, Request, State
-from tapes.permit import Permit
+from tapes.permit import Permit, is_passing
 
 log = logging.getLogger(__name__)
 
@@ -134,14 +134,12 @@ class Gathered:
         )
 
     def _ask(self, question: Callable[[], Verdict]) -> None:
-        self._desk.in_background(self._desk.deciders, question, self._carry_out)
+        self._desk.deciders.do(question, self._carry_out)
 
     def _carry_out(self, verdict: Verdict | CassetteError | Exception) -> None:
         if self._left:
             if isinstance(verdict, Permit):
-                self._desk.in_background(
-                    self._desk.keepers, partial(verdict.failed, we_left=False), log_failure
-                )
+                self._desk.keepers.do(partial(verdict.failed, we_left=False), log_failure)
                 self._desk.landed(self._cassette, verdict.key)
             return
         match verdict:
@@ -197,7 +195,7 @@ class Gathered:
             paced.next()
             return
         data = reply.data
-        if self._digest is not None:
+        if self._digest is not None and not is_passing(exchange.response):
             given = Given(data, reply.keeps_alive, exchange.key, self._cassette, self._stamp)
             self._desk.memo.add(self._digest, given)
         self._client.write(data)

@@ -80,6 +80,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._asker: Asker | None = None
         self._method = b""
         self._sent_whole = False
+        self._is_paused = False
         self._interim = 0
         self._heads = HeadReader()
         self._head: ResponseHead | None = None
@@ -187,6 +188,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._asker, self._method, self._sent_whole = asker, method, whole
         self._interim = 0
         self._heads = HeadReader()
+        # Whoever asked before may have paused it, for a client that was slow to the end.
+        self.pause_reading(False)
         self._send(data)
 
     def write(self, data: bytes, *, ended: bool) -> None:
@@ -211,11 +214,13 @@ class UpstreamConnection(asyncio.Protocol):
 
     def pause_reading(self, pause: bool) -> None:
         """Let the upstream wait with more of its answer."""
-        if self._transport is not None and not self._transport.is_closing():
-            if pause:
-                self._transport.pause_reading()
-            else:
-                self._transport.resume_reading()
+        if pause is self._is_paused or self._transport is None or self._transport.is_closing():
+            return
+        self._is_paused = pause
+        if pause:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     @property
     def is_open(self) -> bool:
@@ -262,22 +267,27 @@ class Pool:
 
     async def _open(self, origin: Origin, asker: Asker) -> None:
         loop = asyncio.get_running_loop()
+        connection = UpstreamConnection(self, origin)
         try:
             async with asyncio.timeout(CONNECT_S):
-                _, connection = await loop.create_connection(
-                    lambda: UpstreamConnection(self, origin),
+                await loop.create_connection(
+                    lambda: connection,
                     origin.host,
                     origin.port,
-                    ssl=self._context() if origin.tls else None,
+                    ssl=await self._context() if origin.tls else None,
                 )
         except (OSError, UnicodeError) as error:  # a time-out is an OSError; so is TLS
             asker.failed(error)
-            return
-        asker.connected(connection)
+        except asyncio.CancelledError:
+            connection.close()  # it may have been made at that very moment
+            raise
+        else:
+            asker.connected(connection)
 
-    def _context(self) -> ssl.SSLContext:
+    async def _context(self) -> ssl.SSLContext:
         if self.tls is None:
-            self.tls = ssl.create_default_context()
+            # All certificates of this machine are read: that takes a while.
+            self.tls = await asyncio.to_thread(ssl.create_default_context)
         return self.tls
 
     def give_back(self, connection: UpstreamConnection) -> None:

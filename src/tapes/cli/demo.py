@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -112,8 +111,8 @@ def _bold(text: str) -> str:
 
 def _play(tape: str, at_once: bool, say: Say) -> Played:
     from tapes.demo import conversation
+    from tapes.using import use
 
-    use = import_module("tapes.using").use
     played, started = Played(), time.perf_counter()
     sdk = conversation.client()
     say(f"\n{_bold('1. A conversation, through the openai SDK')}")

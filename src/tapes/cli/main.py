@@ -26,10 +26,17 @@ PIPE_CLOSED = 128 + signal.SIGPIPE
 # Name → module, and what it is for: written here so that nothing has to be imported to be listed.
 COMMANDS = {
     "demo": ("tapes.cli.demo", "See it work: a real recorded conversation, no key, no network."),
+    "run": ("tapes.cli.run", "Run any command with its model calls replayed, or recorded."),
+    "serve": ("tapes.cli.serve", "The proxy: replay and record for clients in any language."),
     "tape": ("tapes.cli.tape", "Look into tapes, and keep them in order."),
-    "serve": ("tapes.cli.serve", "Run a server of this project."),
     "cassette": ("tapes.cli.cassette", "Write cassette services, and look after those of a host."),
+    "import": (
+        "tapes.cli.interchange",
+        "Bring recordings of vcrpy, browsers, aimock onto a tape.",
+    ),
+    "export": ("tapes.cli.interchange", "Write a tape as a vcrpy cassette or an HTTP archive."),
     "budget": ("tapes.cli.budget", "Which live calls were made, by whom, and how many are left."),
+    "doctor": ("tapes.cli.doctor", "Check this machine, and what to do where something is wrong."),
 }
 
 

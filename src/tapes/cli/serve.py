@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import click
 from tapes.access import new_token, token_hash
 from tapes.budget import Limits
 from tapes.capture.asked import ProxyMode
+from tapes.cli.output import flush, write_json
 from tapes.cli.services import services
 from tapes.config import FOLDER, PROXY, Settings, read_settings
 from tapes.pointing import SHOWN, upstreams_set_in, variables_of
@@ -22,7 +24,7 @@ TOKEN_FILE = "proxy-token"
 
 @click.group()
 def serve() -> None:
-    """Run a server of this project."""
+    """Serve replayed answers to clients in any language."""
 
 
 serve.add_command(services)
@@ -87,6 +89,7 @@ def limits_of(budget: int | None) -> Limits | None:
 @click.option("--folder", help="A folder of tapes: @NAME is the file NAME.jsonl in it.")
 @click.option("--body-limit", help="The largest request, as in 256MiB.")
 @click.option("--new-token", is_flag=True, help="Make a new token, and show it once.")
+@click.option("--json", "as_json", is_flag=True, help="Say where it listens as one JSON document.")
 def proxy(
     *,
     listen: str | None,
@@ -101,10 +104,16 @@ def proxy(
     folder: str | None,
     body_limit: str | None,
     new_token: bool,
+    as_json: bool,
 ) -> None:
     """Answer model calls from a tape, for clients in any language.
 
     Point a client's base URL here. Beyond loopback every client needs the token.
+
+    \b
+    Example:
+      tapes serve proxy --tape weather.jsonl
+      OPENAI_BASE_URL=http://127.0.0.1:8080/openai/v1 node agent.mjs
     """
     flags = {
         "proxy.listen": listen,
@@ -120,28 +129,38 @@ def proxy(
     token = _token(settings, address, new_token=new_token)
     setup = proxy_setup(
         settings,
-        token=token,
+        token=token.hash,
         limits=limits_of(budget),
         repeated="ordered" if ordered else "reuse",
         further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"]),
     )
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    run_proxy(setup, address, lambda server: _tell(server, settings))
+    lives = settings.folder or Path(FOLDER)
+    tell = _tell_json if as_json else _tell
+    run_proxy(setup, address, lambda server: tell(server, settings, token), lives)
 
 
-def _token(settings: Settings, listen: Listen, *, new_token: bool) -> str | None:
-    """The hash of the token: of the one that is set, or of one that is made and shown once."""
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What clients have to show, by its hash; itself only where it was made just now."""
+
+    hash: str | None
+    made: str | None = None
+    file: Path | None = None
+
+
+def _token(settings: Settings, listen: Listen, *, new_token: bool) -> Token:
+    """The token: the one that is set, or one that is made."""
     given = token_of(settings)
     if given is not None and not new_token:
-        return given
+        return Token(given)
     file = (settings.folder or Path(FOLDER)) / TOKEN_FILE
     if file.is_file() and not new_token:
-        return file.read_text().strip()
+        return Token(file.read_text().strip())
     if listen.is_loopback and not new_token:
-        return None
+        return Token(None)
     token = new_here(file)
-    click.echo(f"token (shown once, kept hashed in {file}): {token}", err=True)
-    return token_hash(token)
+    return Token(token_hash(token), token, file)
 
 
 def new_here(file: Path) -> str:
@@ -154,21 +173,42 @@ def new_here(file: Path) -> str:
     return token
 
 
-def _tell(server: ProxyServer, settings: Settings) -> None:
+def _tell(server: ProxyServer, settings: Settings, token: Token) -> None:
     """Say where it listens, what it does, and what to set."""
     setup, base = server.setup, server.address
     lines = [f"tapes proxy: {base} ({setup.mode})"]
+    if token.made is not None:
+        lines.append(f"  token (shown once, kept hashed in {token.file}): {token.made}")
     lines += [f"  {c.tape.path}: {len(c.tape.keys())} answers" for c in setup.shelf]
     if setup.mode in (ProxyMode.RECORD, ProxyMode.LIVE):
         lines += [f"  {_permission(c.live_is_permitted)}" for c in setup.shelf][:1]
-    prefix = "" if setup.access.token is None else "/~TOKEN"
-    shown = variables_of(base + prefix)
+    shown = _variables(server)
     lines += [f"  {name}={shown[name]}" for name in SHOWN]
     if settings.folder is not None:
         lines.append(f"  settings: {settings.folder}")
     lines.append(f"  the report: curl {base}/_tapes/report")
     click.echo("\n".join(lines), err=True)
     sys.stderr.flush()
+
+
+def _tell_json(server: ProxyServer, settings: Settings, token: Token) -> None:
+    """Say the same to a program."""
+    write_json(
+        {
+            "address": server.address,
+            "mode": str(server.setup.mode),
+            "tapes": [c.tape.path for c in server.setup.shelf],
+            "variables": {name: _variables(server)[name] for name in SHOWN},
+            "token": token.made,
+            "settings": None if settings.folder is None else str(settings.folder),
+        }
+    )
+    flush()
+
+
+def _variables(server: ProxyServer) -> dict[str, str]:
+    prefix = "" if server.setup.access.token is None else "/~TOKEN"
+    return variables_of(server.address + prefix)
 
 
 def _permission(permitted: bool) -> str:

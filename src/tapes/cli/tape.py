@@ -19,6 +19,7 @@ from tapes.cli.output import (
     write_json,
     write_json_list,
 )
+from tapes.cli.refresh import can_go_live, refresh_
 from tapes.comparing import answer_differences, compare_tapes, exchange_differences
 from tapes.errors import BadSetting, DamagedTape, TapesError, UnknownKey
 from tapes.exchange import Exchange, Request, Response, row_of
@@ -529,3 +530,7 @@ def scrub(path: str, backup: bool, as_json: bool) -> None:
         write_json(outcomes.scrubbed_json(found))
     else:
         outcomes.scrubbed(found)
+
+
+can_go_live(verify)
+tape.add_command(refresh_)

@@ -4,14 +4,13 @@ A process of its own, so that one can see how a miss ends it.
 """
 
 import sys
-from importlib import import_module
 
 from tapes.demo.conversation import client, stream, ticket
+from tapes.using import use
 
 
 def main(tape: str, text: str) -> None:
     """Print the answer; a request that is not on the tape ends the process."""
-    use = import_module("tapes.using").use
     with use(tape, "replay"):
         for piece in stream(client(), ticket(text)):
             sys.stdout.write(piece)

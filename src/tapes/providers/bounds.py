@@ -127,5 +127,6 @@ def hides_variance(request: Json) -> bool:
         return False
     places = _places(request)
     temperature = next((p["temperature"] for p in places if "temperature" in p), None)
-    seeded = any(p.get("seed") is not None for p in places)
-    return isinstance(temperature, int | float) and temperature > 0 and not seeded
+    if not isinstance(temperature, int | float) or temperature <= 0:
+        return False
+    return all(place.get("seed") is None for place in places)

@@ -6,13 +6,15 @@ its own way that an answer is whole; a stream that is known to say so and did no
 Rule 1: an error inside a stream is no answer, whatever follows it.
 Rule 2: a stream with several choices is finished when each of them is.
 Rule 3: a stream of an unknown kind is whole when its transport says so.
+Rule 4: nothing follows a last word or an error.
 
 Knows nothing of tapes or transports.  Pure.
 """
 
 from enum import Enum
 
-from tapes.jsontext import Json, read
+from tapes.jsontext import Json
+from tapes.loosejson import loose
 from tapes.wire import Frame, frames_of
 
 
@@ -60,37 +62,50 @@ def ending_of(content_type: str | None, body: bytes, *, was_asked_for: bool = Fa
         return Ending.UNKNOWN
     if not frames and was_asked_for:
         return Ending.OPEN
-    course = _Course()
+    course = Course()
     for frame in frames:
         course.take(frame)
-        if course.ending in (Ending.SAID, Ending.FAILED):
+        if course.is_over:
             break
     return course.ending
 
 
-class _Course:
+class Course:
     """How far a stream has come, event after event."""
 
     def __init__(self) -> None:
         self.ending = Ending.UNKNOWN
         self._open: set[object] = set()  # choices that have begun and not ended
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can follow."""
+        return self.ending in (Ending.SAID, Ending.FAILED)
+
     def take(self, frame: Frame) -> None:
+        """One more event."""
         if frame.text.strip() == "[DONE]":
-            self.ending = Ending.SAID
+            if not self.is_over:
+                self.ending = Ending.SAID
             return
         try:
-            value = read(frame.text.encode())
+            value = loose(frame.text)
         except ValueError:
             return
         if isinstance(value, dict):
-            kind = value.get("type") or frame.event
-            if kind in _TYPES:
-                self.ending = _TYPES[kind]
-            elif value.get("error"):
-                self.ending = Ending.FAILED
-            else:
-                self._take_answer(value)
+            self.take_value(value, frame.event)
+
+    def take_value(self, value: dict[str, Json], event: str = "") -> None:
+        """One more event, its object read already."""
+        kind = value.get("type") or event
+        if self.is_over:
+            return
+        if isinstance(kind, str) and kind in _TYPES:
+            self.ending = _TYPES[kind]
+        elif value.get("error"):
+            self.ending = Ending.FAILED
+        else:
+            self._take_answer(value)
 
     def _take_answer(self, value: dict[str, Json]) -> None:
         if isinstance(value.get("done"), bool) and "model" in value:  # Ollama
@@ -101,6 +116,8 @@ class _Course:
             answers = value.get(name)
             if isinstance(answers, list):
                 self._take_choices([a for a in answers if isinstance(a, dict)], reason)
+        if isinstance(value.get("promptFeedback"), dict) and self.ending is Ending.UNKNOWN:
+            self.ending = Ending.FINISHED  # a prompt that Gemini blocks gets no candidate
 
     def _take_choices(self, choices: list[dict[str, Json]], reason: str) -> None:
         for choice in choices:

@@ -19,12 +19,13 @@ import re
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from tapes.budget import AnyLedger
 from tapes.errors import UnwritableTape
-from tapes.exchange import Exchange, Request, Response, exchange_of, row_of
+from tapes.exchange import Exchange, Request, Response, State, row_of
+from tapes.flights import Flights
 from tapes.jsontext import Json
-from tapes.tape.rowtext import read_row, write_row
 
 BLOB_SIZE = 16 * 1024
 _KEY = re.compile("[0-9a-f]{64}")
@@ -74,6 +75,22 @@ class Tape(Protocol):
 
     def close(self) -> None:
         """Let go of files. Appending or finding afterwards raises ClosedTape."""
+        ...
+
+
+@runtime_checkable
+class SharedTape(Tape, Protocol):
+    """A tape on a server that many machines share: it also counts their calls and flights.
+
+    Whatever it is asked may take its time.
+    """
+
+    def ledger(self, run: str) -> AnyLedger:
+        """The count of live calls of a run."""
+        ...
+
+    def flights(self) -> Flights:
+        """Which keys have a live call under way, on whichever machine."""
         ...
 
 
@@ -133,47 +150,34 @@ def is_of_bytes(exchange: Exchange) -> bool:
 class MemoryTape:
     """A tape that ends with the process: for tests, and for runs that keep nothing.
 
-    It keeps rows as the others do, so that whoever finds an exchange gets one of his own.
+    It keeps and gives out exchanges as they are; whoever changes one changes the tape.
     """
 
     def __init__(self, exchanges: Iterable[Exchange] = ()) -> None:
         self.path = self.name = "memory"
         self.local: Path | None = None
         self._lock = threading.Lock()
-        self._rows: list[bytes] = []
-        self._last: dict[str, int] = {}
-        self._bodies: dict[str, bytes] = {}
-        for exchange in exchanges:
-            self.append(exchange)
+        self._exchanges: list[Exchange] = list(exchanges)
+        self._last = {exchange.key: exchange for exchange in self._exchanges}
 
     def find(self, key: str) -> Exchange | None:
         """The exchange appended last under this key."""
-        number = self._last.get(key)
-        return None if number is None else self._exchange(number)
-
-    def _exchange(self, number: int) -> Exchange:
-        place = f"exchange {number}"
-        row = read_row(self._rows[number], self.path, place)
-        return exchange_of(row, self.path, place, self._bodies.__getitem__)
+        return self._last.get(key)
 
     def append(self, exchange: Exchange) -> None:
         """Keep an exchange until the process ends."""
-        row, bodies = row_and_bodies(exchange)
-        line = write_row(row)
         with self._lock:
-            self._bodies.update(bodies)
-            self._rows.append(line)
-            self._last[exchange.key] = len(self._rows) - 1
+            self._exchanges.append(exchange)
+            self._last[exchange.key] = exchange
 
     def exchanges(self) -> Iterator[Exchange]:
         """All exchanges in the order of appending."""
-        return map(self._exchange, range(len(self._rows)))
+        return iter(tuple(self._exchanges))
 
     def keys(self) -> set[str]:
         """The keys whose last exchange is complete."""
         with self._lock:
-            last = dict(self._last)
-        return {key for key, number in last.items() if self._exchange(number).state == "complete"}
+            return {key for key, last in self._last.items() if last.state is State.COMPLETE}
 
     def close(self) -> None:
         """Nothing to let go of; the tape can go on being used."""

@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 
 FOLDER = ".tapes"
-_IGNORED = "*.index\n*.lock\n*.torn\n*.tmp\nstate.db*\n.gitignore\n"
+_IGNORED = "*.index\n*.lock\n*.torn\n*.tmp\nstate.db*\nlives.json\nproxy-token\n.gitignore\n"
 
 
 def make_local(folder: Path) -> Path:

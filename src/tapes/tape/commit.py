@@ -10,21 +10,30 @@ Knows nothing of what is written.
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 
 
 class _Ticket(Generic[Item]):
-    __slots__ = ("done", "error", "item", "leads", "woken")
+    __slots__ = ("_woken", "done", "error", "item", "leads")
 
     def __init__(self, item: Item) -> None:
         self.item = item
         self.done = self.leads = False
         self.error: Exception | None = None
-        self.woken = threading.Lock()  # held until there is something to do
-        self.woken.acquire()
+        self._woken = threading.Lock()  # held until there is something to do
+        self._woken.acquire()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until there is something to do. False where the time ran out."""
+        return self._woken.acquire(timeout=seconds)
+
+    def wake(self) -> None:
+        """There is something to do: to lead, or to go on. A second time does nothing."""
+        with suppress(RuntimeError):  # not held any more
+            self._woken.release()
 
 
 class GroupCommit(Generic[Item]):
@@ -57,43 +66,57 @@ class GroupCommit(Generic[Item]):
                 ticket.leads = not self._has_leader
                 self._has_leader = True
             if not ticket.leads:
-                ticket.woken.acquire()
+                self._wait(ticket)
             if ticket.leads:
                 with self._writing:
                     self._commit_all()
         finally:
-            if ticket.leads or not ticket.done:
-                self._leave(ticket)
+            self._leave(ticket)
         if ticket.error is not None:
             raise ticket.error
+
+    def _wait(self, ticket: _Ticket[Item]) -> None:
+        while not ticket.wait(_PATIENCE_S):
+            # A leader that was stopped at the wrong instant let nobody lead. Should it be about
+            # to begin all the same, then two lead, one after the other, which harms nobody.
+            if not self._writing.locked():
+                ticket.leads = True
+                return
 
     def _leave(self, ticket: _Ticket[Item]) -> None:
         """Wait no longer; whoever led lets the first who waits lead."""
         with self._mutex:
-            if ticket in self._waiting:
+            if not ticket.done and ticket in self._waiting:
                 self._waiting.remove(ticket)
-            if not ticket.leads:
-                return
-            self._has_leader = bool(self._waiting)
-            if self._has_leader:
-                self._waiting[0].leads = True
-                self._waiting[0].woken.release()
+            if ticket.leads:
+                self._has_leader = bool(self._waiting)
+                if self._has_leader:
+                    self._waiting[0].leads = True
+                    self._waiting[0].wake()
 
     def _commit_all(self) -> None:
-        with self._mutex:
-            batch = list(self._waiting)
-            self._waiting.clear()
+        batch: list[_Ticket[Item]] = []
         try:
+            with self._mutex:
+                batch.extend(self._waiting)
+                self._waiting.clear()
             while batch:
                 done = self._commit(batch)
                 for ticket in batch[:done]:
                     ticket.done = True
-                    ticket.woken.release()
+                    ticket.wake()
                 del batch[:done]
         finally:
-            # This thread is being stopped: the others write for themselves.
-            with self._mutex:
-                self._waiting.extendleft(reversed(batch))
+            if batch:  # this thread is being stopped: the others write for themselves
+                self._put_back(batch)
+
+    def _put_back(self, batch: Sequence[_Ticket[Item]]) -> None:
+        with self._mutex:
+            for ticket in reversed(batch):
+                if ticket.done:
+                    ticket.wake()
+                elif ticket not in self._waiting:
+                    self._waiting.appendleft(ticket)
 
     def _commit(self, batch: Sequence[_Ticket[Item]]) -> int:
         try:
@@ -101,3 +124,7 @@ class GroupCommit(Generic[Item]):
         except Exception as error:  # noqa: BLE001  # it is raised where the item came from
             batch[0].error = error
             return 1
+
+
+# How long a thread waits before it looks whether anybody is at it.
+_PATIENCE_S = 1.0

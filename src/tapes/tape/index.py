@@ -95,8 +95,8 @@ class KeyTable:
         for key, place in self._recent.items():
             fresh.setdefault(key[0], bytearray()).extend(pack(key, place))
         for number, entries in fresh.items():
+            self._is_sorted[number] = False  # first: whoever is stopped here leaves no wrong mark
             self._parts[number] = b"".join((self._part(number), entries))
-            self._is_sorted[number] = False
         self._recent = {}
 
     # --- asking

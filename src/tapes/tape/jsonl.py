@@ -41,7 +41,7 @@ from tapes.tape.descriptors import Descriptor
 from tapes.tape.forks import bring_through_forks
 from tapes.tape.lines import BODY, LineFile, Place, is_body, key_of_line
 from tapes.tape.named import file_status, local_of, unreadable
-from tapes.tape.rowtext import read_row, write_row
+from tapes.tape.rowtext import line_of, read_row, write_row
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +84,10 @@ class JsonlTape:
 
     def find(self, key: str) -> Exchange | None:
         """The exchange appended last under this key; also what others appended meanwhile."""
-        found = self._line_of(bytes.fromhex(key)) if is_key(key) else None
+        found = self._last_line(bytes.fromhex(key)) if is_key(key) else None
         return None if found is None else self._exchange(*found)
 
-    def _line_of(self, key: bytes) -> tuple[LineFile, int, bytes] | None:
+    def _last_line(self, key: bytes) -> tuple[LineFile, int, bytes] | None:
         for _ in range(_TRIES):
             with self._mutex:
                 lines = self._current()
@@ -213,7 +213,7 @@ class JsonlTape:
         """
         self._require_open()
         row, bodies = row_and_bodies(exchange)
-        line = _line(write_row(row, of_bytes=is_of_bytes(exchange)))
+        line = line_of(write_row(row, of_bytes=is_of_bytes(exchange)))
         answers = exchange.state is State.COMPLETE
         self._commits.submit(_Item((bytes.fromhex(exchange.key), answers, line), bodies))
 
@@ -348,23 +348,6 @@ class JsonlTape:
         self._begin()
 
 
-def _line(row: bytes) -> bytes:
-    """A row as a line. Nothing in it looks like a line end to `str.splitlines`, by which the
-    document's sketch reads; control characters are escaped already.
-    """
-    if not row.isascii():
-        for raw, escaped in _OTHER_LINE_ENDS:
-            row = row.replace(raw, escaped)
-    return row + b"\n"
-
-
-_OTHER_LINE_ENDS = (
-    ("\x85".encode(), rb"\u0085"),
-    ("\u2028".encode(), rb"\u2028"),
-    ("\u2029".encode(), rb"\u2029"),
-)
-
-
 def _body_line(name: str, data: bytes) -> bytes:
     row = {
         "hash": name,
@@ -373,7 +356,7 @@ def _body_line(name: str, data: bytes) -> bytes:
         "request": None,
         "response": bytes_form(data),
     }
-    return _line(write_row(row, of_bytes=True))
+    return line_of(write_row(row, of_bytes=True))
 
 
 def _write_lines(fd: int, data: bytes, start: int) -> tuple[int, OSError | None]:

@@ -37,6 +37,7 @@ _ROW = b'{"hash":'
 _NEEDED = ("hash", "request", "response")
 
 _READ = 16 * 1024
+_NOTHING = FileStamp(-1, 0, 0, 0)
 _MARK = 128
 # A file smaller than this is read faster than a table beside it.
 INDEX_FROM = 1024 * 1024
@@ -224,8 +225,10 @@ class LineFile:
 
     def _read_again(self) -> None:
         """The table that was kept beside the tape is broken: make it anew."""
+        seen, self._seen = self._seen, _NOTHING
         self._table, self._behind = KeyTable(), 0
         self._take_in(self._table.put)
+        self._seen = seen  # only now: whoever is stopped here leaves no half of a table
 
     def _take_in(self, put: Callable[[list[bytes], list[int]], None]) -> None:
         found = None

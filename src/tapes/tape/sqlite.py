@@ -202,9 +202,11 @@ class SqliteTape:
     def _is_tape(self, connection: sqlite3.Connection) -> bool:
         """Whether it is a tape's; False where it holds nothing. Raises UnreadableTape."""
         try:
+            connection.execute("BEGIN")  # one moment: somebody else may just be making the tables
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
         if application != APPLICATION and tables:
@@ -267,8 +269,8 @@ class SqliteTape:
 
     def _inserted(self, batch: Sequence[_Item]) -> bool:
         writer = self._writer()
-        writer.execute("BEGIN IMMEDIATE")
         try:
+            writer.execute("BEGIN IMMEDIATE")
             for _, bodies in batch:
                 if bodies:
                     writer.executemany(_INSERT_BODY, bodies.items())

@@ -1,0 +1,1 @@
+"""What raw turns mean: sessions, traces, spans and links."""

@@ -1,0 +1,99 @@
+"""Tool calls with their results: what was asked, what came back, and what became of it.
+
+Rule 1: the first result that is sent counts; later copies are history.
+Rule 2: a tool failed where its result says so, or where a shell's output tells its exit status.
+
+Knows nothing of traces or of threads.  Pure.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tapes.derive.calls import Call
+from tapes.loosejson import loose
+from tapes.providers.turn import ToolCall, ToolResult
+from tapes.rows import Status
+
+
+@dataclass(slots=True)
+class ToolUse:
+    """A tool call, the call that asked for it, and its result as soon as one was seen."""
+
+    asked_by: Call
+    block: ToolCall
+    place: int = 0  # among the tool calls of its session
+    result: ToolResult | None = None
+    brought_by: Call | None = None
+
+    @property
+    def id(self) -> str:
+        """The provider's id of the call."""
+        return self.block.id
+
+    def argument(self, *names: str) -> str:
+        """The first of these arguments that is text and not empty."""
+        given = self.block.arguments
+        if not isinstance(given, dict):
+            return ""
+        return next((given[n] for n in names if isinstance(given.get(n), str) and given[n]), "")
+
+
+def results_in(calls: Iterable[Call]) -> dict[str, tuple[ToolResult, Call]]:
+    """By the id of the tool call: the first result that was sent, and the call that brought it."""
+    found: dict[str, tuple[ToolResult, Call]] = {}
+    for call in calls:
+        said = [call.turn.answer.parts]
+        if call.is_conversation:
+            said += [call.nodes[index].message.parts for index in sorted(call.fresh)]
+        for part in (part for parts in said for part in parts):
+            if isinstance(part, ToolResult):
+                found.setdefault(part.id, (part, call))
+    return found
+
+
+def tool_status(tool: ToolUse) -> Status:
+    """What became of a tool call: its result says, or its shell's exit status."""
+    if tool.result is None:
+        return Status.RUNNING
+    failed = tool.result.is_error or (
+        tool.block.name in _SHELLS and _exit_status(tool.result.output) not in (None, 0)
+    )
+    return Status.ERROR if failed else Status.OK
+
+
+_SHELLS = frozenset({"exec", "exec_command", "shell", "shell_command", "local_shell"})
+_EXITED = ("Process exited with code ", "Exit code: ")
+
+
+def _exit_status(output: str) -> int | None:
+    """The exit status that a shell tool of another harness reports in its output."""
+    if output.lstrip().startswith("{"):
+        try:
+            told = loose(output)
+        except ValueError:
+            return None
+        about = told.get("metadata") if isinstance(told, dict) else None
+        code = about.get("exit_code") if isinstance(about, dict) else None
+        return code if isinstance(code, int) else None
+    for line in output[:2000].splitlines():
+        for words in _EXITED:
+            rest = line.strip().removeprefix(words)
+            if rest != line.strip() and rest.lstrip("-").isdigit():
+                return int(rest)
+    return None
+
+
+def command_of(block: ToolCall) -> str:
+    """The command line of a shell tool's call; "" for any other tool."""
+    given = block.arguments
+    if not isinstance(given, dict) or block.name not in (*_SHELLS, "Bash"):
+        return ""
+    command = given.get("command") or given.get("cmd") or ""
+    return " ".join(map(str, command)) if isinstance(command, list) else str(command)
+
+
+def shown_name(block: ToolCall) -> str:
+    """The name of a tool as people know it."""
+    if block.name in _SHELLS and command_of(block):
+        return "Bash"
+    return block.name or "tool"

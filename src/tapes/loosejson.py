@@ -1,0 +1,63 @@
+"""JSON as most readers would understand it: for showing and counting, never for keys.
+
+Rule 1: what a strict reader refuses (a name twice, NaN, half a surrogate) is read as its sender
+        most likely meant it. What nobody would understand is refused.
+Rule 2: what is read can be kept anywhere: no NUL and no half of a surrogate is left in it.
+
+Knows nothing of requests, keys or files.  Pure.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tapes import jsontext
+from tapes.jsontext import Json, compact
+
+_fast_reader: Callable[[bytes | str], Json] | None = getattr(jsontext.orjson, "loads", None)
+_fast_writer: Callable[[Json], bytes] | None = getattr(jsontext.orjson, "dumps", None)
+
+
+def loose(data: bytes | str) -> Json:
+    """The value that the bytes most likely mean. Raises ValueError where they mean none."""
+    if _fast_reader is not None and not _has_unstorable(data):
+        try:
+            return _fast_reader(data)
+        except ValueError:
+            pass
+    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    try:
+        return _storable(json.loads(text.removeprefix("\ufeff"), strict=False))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def packed(value: Json) -> bytes:
+    """A value as compact UTF-8 in the order that it has: to remember it by, not to keep it."""
+    if _fast_writer is not None:
+        try:
+            return _fast_writer(value)
+        except TypeError:  # integers beyond 64 bits
+            pass
+    return compact(value).encode("utf-8", "surrogatepass")
+
+
+def _has_unstorable(data: bytes | str) -> bool:
+    """Whether an escape may stand for a NUL or half a surrogate."""
+    if isinstance(data, str):
+        return "\\u" in data and ("\\u0000" in data or "\\ud" in data or "\\uD" in data)
+    return b"\\u" in data and (b"\\u0000" in data or b"\\ud" in data or b"\\uD" in data)
+
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def _storable(value: Any) -> Json:
+    if isinstance(value, str):
+        return _UNSTORABLE.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_storable(name): _storable(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_storable(member) for member in value]
+    return value

@@ -1,0 +1,129 @@
+"""A private PostgreSQL for a run of tests: its own folder, its own port, gone at the end."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+PATIENCE_S = 60
+# Only one line a test of durability needs is missing here: the tests kill no machine.
+_OPTIONS = {"fsync": "off", "listen_addresses": "127.0.0.1", "max_connections": "200"}
+
+
+@dataclass
+class Postgres:
+    """A running server, and how it is stopped and started again."""
+
+    folder: Path
+    bin: Path
+    port: int
+    user: str | None
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def url(self, database: str = "postgres", tape: str = "") -> str:
+        return f"postgresql://tester:secret-password@127.0.0.1:{self.port}/{database}" + (
+            f"#{tape}" if tape else ""
+        )
+
+    def start(self) -> None:
+        options = [part for name, value in _OPTIONS.items() for part in ("-c", f"{name}={value}")]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    self.bin / "postgres",
+                    "-D",
+                    self.folder,
+                    "-p",
+                    str(self.port),
+                    "-k",
+                    "",
+                    *options,
+                ],
+                user=self.user,
+                cwd=self.folder,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
+        for _ in range(PATIENCE_S * 20):
+            ready = [str(self.bin / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+            if subprocess.run(ready, timeout=PATIENCE_S).returncode == 0:
+                return
+            assert self.process.poll() is None, (self.folder / "log").read_text()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.05)
+        raise AssertionError("PostgreSQL did not start")
+
+    def stop(self) -> None:
+        """At once, as a machine that fails does; what was acknowledged is in its log."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGQUIT)  # do not wait for clients
+            self.process.wait(PATIENCE_S)
+
+    def new_database(self, name: str) -> str:
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+        return self.url(name)
+
+
+def found_binaries() -> Path | None:
+    """The folder of the newest server on this machine."""
+    on_path = shutil.which("postgres")
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: int(p.parent.name))
+    if on_path is not None:
+        folders.append(Path(on_path).resolve().parent)
+    return next((f for f in reversed(folders) if (f / "initdb").exists()), None)
+
+
+def _other_user() -> str | None:
+    """Whom to run the server as: it refuses root."""
+    if os.getuid() != 0:
+        return None
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return next((name for name in ("postgres", "nobody") if name in names), None)
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Postgres]:
+    """A server for as long as this lasts; skips the test where there is none on this machine."""
+    binaries = found_binaries()
+    if binaries is None:
+        pytest.skip("PostgreSQL is not installed")
+    user = _other_user()
+    with tempfile.TemporaryDirectory(prefix="tapes-postgres-") as name:
+        folder = Path(name) / "data"
+        folder.mkdir()
+        if user is not None:
+            entry = pwd.getpwnam(user)
+            os.chown(name, entry.pw_uid, entry.pw_gid)
+            os.chown(folder, entry.pw_uid, entry.pw_gid)
+        password = Path(name) / "password"
+        password.write_text("secret-password\n")
+        os.chmod(password, 0o644)
+        subprocess.run(
+            [
+                binaries / "initdb", "-D", folder, "-U", "tester", f"--pwfile={password}",
+                "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync",
+            ],
+            user=user,
+            cwd=name,
+            check=True,
+            capture_output=True,
+        )  # fmt: skip
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        server = Postgres(folder, binaries, port, user)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
