@@ -82,6 +82,10 @@ class Refresher:
         for url in wanted:
             if url not in self._followers:
                 self._followers[url] = _Follower(self, url)
+        # A name may have become free, or its rights another's.
+        for source in self._registry.snapshot.sources:
+            if source.trouble is not None and source.trouble.code == Stage.NAME_TAKEN:
+                self._followers[source.url].wake()
 
     async def recheck(self, urls: Collection[str] | None = None) -> None:
         """Ask these sources now, or all; returns when each has been asked."""
@@ -176,6 +180,10 @@ class _Follower:
         """Ask no more."""
         self.task.cancel()
         self._tell_waiting()
+
+    def wake(self) -> None:
+        """Ask soon, without waiting for the time."""
+        self._wanted.set()
 
     async def ask_now(self) -> None:
         """Ask without waiting for the time; returns when it is done."""

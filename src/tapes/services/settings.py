@@ -32,6 +32,10 @@ class Absent:
     def __repr__(self) -> str:
         return "ABSENT"
 
+    def __reduce__(self) -> str:
+        # There is one, and it stays the one in a process beside.
+        return "ABSENT"
+
 
 ABSENT = Absent()
 
