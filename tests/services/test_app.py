@@ -33,7 +33,7 @@ FULL = manifest_tree(
             "default": 0,
             "min": 0,
             "max": 5,
-            "description": "How many.",
+            "description": "N.",
         },
         {"key": "llm.key", "type": "string", "secret": True},
     ],

@@ -102,7 +102,7 @@ class Tools:
             on_subscriptions_listen=self._listen,
         )
         server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _nothing)
-        server.middleware.append(self._list_ready)
+        server.middleware += [self._list_ready, _without_false_error]
         return server
 
     def running(self) -> AbstractAsyncContextManager[None]:
@@ -329,6 +329,14 @@ class Tools:
             return
         await send({"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS})
         await send({"type": "http.response.body", "body": body})
+
+
+async def _without_false_error(ctx: _Context, call_next: CallNext) -> HandlerResult:
+    """Leave out of a result that it is no error, as the contract has it."""
+    result = await call_next(ctx)
+    if ctx.method == "tools/call" and isinstance(result, dict) and result.get("isError") is False:
+        return {name: value for name, value in result.items() if name != "isError"}
+    return result
 
 
 # --- helpers ----------------------------------------------------------------------------------
