@@ -22,9 +22,10 @@ from typing import Any, get_type_hints
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.encoders import jsonable_encoder
-from fastapi.exceptions import HTTPException, RequestValidationError
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 
 from tapes.errors import BadManifest, BadSetting
 from tapes.services import manifest as manifests

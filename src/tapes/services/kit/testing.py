@@ -179,12 +179,12 @@ def _store(
 ) -> None:
     connection.execute(f"CREATE SCHEMA {quoted(contract)}")
     for view, rows in session.items():
-        columns: dict[str, str] = {}
-        for row in rows:
-            for name, value in row.items():
-                kind = _column_type(value)
-                columns[name] = kind if columns.get(name) in (None, kind, "text") else "jsonb"
-        listed = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+        columns: dict[str, str | None] = {}
+        for name, value in ((name, value) for row in rows for name, value in row.items()):
+            known, kind = columns.setdefault(name, None), _column_type(value)
+            if value is not None:
+                columns[name] = kind if known in (None, kind) else "jsonb"
+        listed = ", ".join(f"{quoted(name)} {kind or 'text'}" for name, kind in columns.items())
         base = f"{quoted(contract)}.{quoted(f'stored_{view}')}"
         connection.execute(f"CREATE TABLE {base} ({listed})")
         for row in rows:
