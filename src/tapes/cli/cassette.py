@@ -67,7 +67,8 @@ def cassette() -> None:
 @cassette.command()
 @click.argument("name")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where; a folder of its name.")
-def new(name: str, folder: Path | None) -> None:
+@json_option
+def new(name: str, folder: Path | None, as_json: bool) -> None:
     """Begin a new service, with a tool, a route and a test of both.
 
     \b
@@ -75,6 +76,9 @@ def new(name: str, folder: Path | None) -> None:
       tapes cassette new word-count
     """
     written = write_new(name, folder or Path(name))
+    if as_json:
+        write_json({"name": name, "files": [str(path) for path in written]})
+        return
     for path in written:
         write(str(path))
     note(f"run it: python {written[1]}")
@@ -156,7 +160,8 @@ def digest(path: Path, as_json: bool) -> None:
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--sql", is_flag=True, help="As statements for an administrator of PostgreSQL.")
 @contracts_option
-def grants(path: Path, sql: bool, contracts: tuple[str, ...]) -> None:
+@json_option
+def grants(path: Path, sql: bool, contracts: tuple[str, ...], as_json: bool) -> None:
     """What a service needs in the database. Nothing is run.
 
     \b
@@ -168,10 +173,17 @@ def grants(path: Path, sql: bool, contracts: tuple[str, ...]) -> None:
     if problems:
         raise BadManifest(f"{path} breaks rules", "tapes cassette validate " + str(path), problems)
     plan = grant_plan(declared)
-    if sql:
+    if as_json:
+        write_json({**plan.form(), "sql": plan.sql()})
+    elif sql:
         write(plan.sql(), end="")
     else:
-        write_json(plan.form())
+        facts(
+            ("role", plan.role),
+            ("own schema", plan.schema),
+            ("reads", ", ".join(plan.selects) or None),
+            ("owns", ", ".join(f"{plan.schema}.{table}" for table in plan.tables) or None),
+        )
 
 
 def _text(path: Path) -> str:
@@ -199,7 +211,8 @@ def _manifest(path: Path) -> Manifest:
 @cassette.command()
 @click.argument("url")
 @folder_option
-def add(url: str, config_dir: str | None) -> None:
+@json_option
+def add(url: str, config_dir: str | None, as_json: bool) -> None:
     """Put a service into the list of the configuration file. A host that runs takes it up.
 
     \b
@@ -207,14 +220,19 @@ def add(url: str, config_dir: str | None) -> None:
       tapes cassette add http://127.0.0.1:9999/openapi
     """
     file = configuration_file(config_dir)
-    write(f"{file}: {'added' if add_source(file, url) else 'was there already'}")
+    is_new = add_source(file, url)
+    if as_json:
+        write_json({"file": str(file), "url": url, "added": is_new})
+    else:
+        write(f"{file}: {'added' if is_new else 'was there already'}")
     _say_what_overrides()
 
 
 @cassette.command()
 @click.argument("url")
 @folder_option
-def remove(url: str, config_dir: str | None) -> None:
+@json_option
+def remove(url: str, config_dir: str | None, as_json: bool) -> None:
     """Take a service out of the list. A host that runs withdraws it.
 
     \b
@@ -224,7 +242,10 @@ def remove(url: str, config_dir: str | None) -> None:
     file = configuration_file(config_dir)
     if not remove_source(file, url):
         raise BadSetting(f"{file} does not list that URL", "see what it lists: tapes cassette list")
-    write(f"{file}: removed")
+    if as_json:
+        write_json({"file": str(file), "url": url, "removed": True})
+    else:
+        write(f"{file}: removed")
     _say_what_overrides()
 
 
@@ -287,7 +308,8 @@ def recheck(name: str | None, host: str, as_json: bool) -> int:
 @host_option
 @folder_option
 @click.option("--yes", is_flag=True, help="Approve without being asked.")
-def approve(name: str, host: str, config_dir: str | None, yes: bool) -> None:
+@json_option
+def approve(name: str, host: str, config_dir: str | None, yes: bool, as_json: bool) -> None:
     """Approve what the tools of a service say of themselves now.
 
     A host that pins tools (tapes serve services --pin-tools) holds back those that changed.
@@ -299,10 +321,14 @@ def approve(name: str, host: str, config_dir: str | None, yes: bool) -> None:
     entries = [c for c in _asked(host, "/v1/cassettes")["cassettes"] if c["name"] == name]
     held = [tool for entry in entries for tool in entry["tools"] if tool["held"]]
     if not held:
-        write(f"no tool of {name} waits")
+        if as_json:
+            write_json({"cassette": name, "approved": []})
+        else:
+            write(f"no tool of {name} waits")
         return
-    for tool in held:
-        facts(("tool", tool["name"]), ("title", tool["title"]), ("says", tool["description"]))
+    if not as_json:
+        for tool in held:
+            facts(("tool", tool["name"]), ("title", tool["title"]), ("says", tool["description"]))
     if not yes:
         click.confirm("May agents read this, with the schemas as they are now?", abort=True)
     file = PinFile(configuration_file(config_dir).parent / PINS)
@@ -310,7 +336,10 @@ def approve(name: str, host: str, config_dir: str | None, yes: bool) -> None:
     known = dict(pins.approved.get(name, {}))
     known.update({tool["name"]: tool["prose_digest"] for tool in held})
     file.write(Pins({**pins.approved, name: known}))
-    write(f"{file.path}: {len(held)} approved")
+    if as_json:
+        write_json({"cassette": name, "approved": [tool["name"] for tool in held]})
+    else:
+        write(f"{file.path}: {len(held)} approved")
 
 
 # --- asking a host ----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from tapes.access import token_hash
+from tapes.cli.output import flush, json_option, write_json
 from tapes.errors import BadSetting
 from tapes.listening import Listen
 from tapes.services.pinfile import FILE as PINS
@@ -31,6 +32,7 @@ LISTEN = "127.0.0.1:8081"
 @click.option("--only-documented", is_flag=True, help="Pass on documented paths alone.")
 @click.option("--lenient-tools", is_flag=True, help="Allow tools with GET, path and query.")
 @click.option("--pin-tools", is_flag=True, help="Hold back tools whose words changed.")
+@json_option
 def services(
     *,
     listen: str,
@@ -41,6 +43,7 @@ def services(
     only_documented: bool,
     lenient_tools: bool,
     pin_tools: bool,
+    as_json: bool,
 ) -> None:
     """Host cassette services: discovery, proxy, MCP.
 
@@ -76,6 +79,10 @@ def services(
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
     def tell(server: HostServer) -> None:
+        if as_json:
+            write_json({"address": server.address, "sources": [*sources.values]})
+            flush()
+            return
         lines = [
             f"tapes services: {server.address}",
             f"  {len(sources.values)} sources ({sources.origin})",
