@@ -19,7 +19,7 @@ demo: $(READY) ## the main job: a recorded conversation replayed through a real 
 	@$(BIN)/tapes demo
 
 test: $(READY) ## all tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto
 
 check: $(READY) ## format, lint, types
 	@$(BIN)/ruff format --check .
