@@ -42,9 +42,9 @@ PURE = {
     "capture.http1", "capture.refusals", "capture.replies", "capture.routes", "capture.watching",
     "tape.rowtext", "listening",
     *(f"services.{name}" for name in (
-        "admission", "compiling", "discovery", "documented", "fitting", "grants", "manifest",
-        "openapi", "patterns", "pins", "placing", "problems", "registry", "rendering", "schemas",
-        "settings", "spelling", "toml", "tools", "toolschema", "traffic", "urls",
+        "admission", "compiling", "described", "discovery", "documented", "fitting", "grants",
+        "manifest", "openapi", "patterns", "pins", "placing", "problems", "registry", "rendering",
+        "schemas", "settings", "spelling", "toml", "tools", "toolschema", "traffic", "urls",
     )),
 }  # fmt: skip
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
@@ -160,7 +160,12 @@ def _targets(node: ast.Import | ast.ImportFrom, source: str) -> Iterator[tuple[s
         # Modules of the package, or names of its root.
         names = [f"tapes.{n.name}" if n.name in MODULES else "tapes" for n in node.names]
     else:
-        names = [node.module or ""]
+        module = node.module or ""
+        folder_or_module = module.removeprefix("tapes.")
+        names = [
+            f"{module}.{n.name}" if f"{folder_or_module}.{n.name}" in MODULES else module
+            for n in node.names
+        ]
     for name in names:
         head, _, rest = name.partition(".")
         yield (rest, True) if head == "tapes" else (head, False)
