@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.commands import Ended, typed
 from tests.services.hosting import hosting, serving_service
 from tests.services.making import document, tool_operation
 
+Json = Any
 TOML = """\
 kind = "cassette/v1alpha1"
 [cassette]
@@ -106,7 +108,7 @@ def test_a_host_that_runs_is_shown_and_told_to_ask_again(tmp_path: Path) -> None
 
 
 def test_words_of_tools_are_shown_and_approved(tmp_path: Path) -> None:
-    def described(text: str) -> dict[str, object]:
+    def described(text: str) -> Json:
         operation = tool_operation({"type": "object"}, description=text)
         return document({"/api/summary/run": {"post": operation}})
 

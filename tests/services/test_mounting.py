@@ -78,9 +78,12 @@ def test_an_application_without_a_life_of_its_own_is_served_too() -> None:
 
 
 def test_an_application_that_cannot_begin_ends_the_host_too() -> None:
+    async def open_store() -> None:
+        raise RuntimeError("the store is gone")
+
     @contextlib.asynccontextmanager
     async def life(_app: FastAPI) -> AsyncIterator[None]:
-        raise RuntimeError("the store is gone")
+        await open_store()
         yield
 
     own = FastAPI(openapi_url=None, lifespan=life)
