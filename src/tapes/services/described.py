@@ -141,7 +141,13 @@ OWN_PATHS: dict[str, Json] = {
             "responses": {
                 "200": _answer("An event for each reply", {"type": "string"}, "text/event-stream"),
                 "202": {"description": "A notice was taken"},
-                "400": _answer("This is no message", {"type": "string"}, "text/plain"),
+                "400": {
+                    "description": "This is no message: a JSON-RPC error, or plain text",
+                    "content": {
+                        "application/json": {"schema": _OBJECT},
+                        "text/plain": {"schema": {"type": "string"}},
+                    },
+                },
                 "413": _answer("The message is too large", {"type": "string"}, "text/plain"),
                 **_REFUSED,
             },
