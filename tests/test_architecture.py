@@ -87,6 +87,7 @@ OUTSIDE: dict[str, str | tuple[str, ...]] = {
 # Imports inside a function, each with its reason. `cli/` and `using` import late what costs time.
 LATE = {
     ("prices", "genai_prices"): "it takes longer than everything else together",
+    ("services/", "services.mcp"): "the SDK takes a second to load, and nothing else waits for it",
     ("tape/", "tape.postgres"): "the driver is an extra, and takes long to load",
     ("project", "tomllib"): "most tapes have no tapes.toml to read",
     ("cassette", "asyncio"): "programs without tasks need not load it",
