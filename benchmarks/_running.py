@@ -25,6 +25,11 @@ class Running:
         assert found is not None
         return int(found[1]) * 1024
 
+    def worked(self) -> float:
+        """The seconds of processor time that it has had."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
 
 @contextlib.contextmanager
 def running(command: list[str], said: str, env: dict[str, str] | None = None) -> Iterator[Running]:

@@ -1,8 +1,9 @@
 """The host of services beside the service itself, asked directly in the same run.
 
 The host and the services are processes of their own. Requests at a steady rate come over 16
-connections, half of the time to the service and half of it through the host; what the host adds is
-the difference of the two. `wrk` asks as fast as it can.
+connections, to the service and through the host in turns; what the host adds is the difference of
+the best of each. `wrk` asks as fast as it can; beside its rate stands the processor time that the
+host needs for a request, which what else the machine does changes less.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from benchmarks._running import Running, running
 
 CONNECTIONS = 16
 RATE = 500.0  # requests a second over all connections
+ROUNDS = 8
 DEAD = 10
 SERVICES = 100
 _TAPES = "from tapes.cli.main import main; main()"
@@ -51,34 +53,54 @@ def _proxied(services: int, seconds: int) -> Iterator[Measurement]:
     with _host(_source(services, 0)) as host:
         _until(host, lambda said: len(said["cassettes"]) == 1)
         paths = ("/api/s-0/json", "/v1/cassettes/s-0/json")
-        direct: list[float] = []
-        through: list[float] = []
-        for _ in range(4):
-            direct += uvloop.run(_steady(services, paths[0], seconds / 4))
-            through += uvloop.run(_steady(host.port, paths[1], seconds / 4))
-        added50, added99 = median(through) - median(direct), _p99(through) - _p99(direct)
-        yield Measurement("proxied JSON, added median", added50, 0.6e-3, "0.6 ms", "s", 1.0)
-        yield Measurement("proxied JSON, added p99", added99, 5e-3, "5 ms", "s", 1.0)
-        yield Measurement("proxied JSON, p99", _p99(through), _p99(direct), "direct", "s")
+        direct, through = _Rounds(), _Rounds()
+        for _ in range(ROUNDS):
+            direct.add(uvloop.run(_steady(services, paths[0], seconds / ROUNDS)))
+            through.add(uvloop.run(_steady(host.port, paths[1], seconds / ROUNDS)))
+        yield from _added("proxied JSON", through, direct, 0.6e-3, 5e-3)
         if shutil.which("wrk"):
-            each = _wrk(host.port, paths[1], seconds)
-            limit = _wrk(services, paths[0], seconds)
+            worked = host.worked()
+            requests, each = _wrk(host.port, paths[1], seconds)
+            worked = (host.worked() - worked) / requests
+            _, limit = _wrk(services, paths[0], seconds)
             yield Measurement("proxied JSON, each", each, 1 / 3_000, "3,000 a second", "s", 1.0)
             yield Measurement("proxied JSON, each", each, limit, "direct", "s")
+            what = "proxied JSON, processor time"
+            yield Measurement(what, worked, 1 / 3_000, "3,000 a second", "s", 1.0)
 
 
 def _streamed(services: int, rounds: int) -> Iterator[Measurement]:
     with _host(_source(services, 0)) as host:
         _until(host, lambda said: len(said["cassettes"]) == 1)
-        direct: list[float] = []
-        through: list[float] = []
+        direct, through = _Rounds(), _Rounds()
         for _ in range(rounds):
-            direct += uvloop.run(_streams(services, "/api/s-0/paced"))
-            through += uvloop.run(_streams(host.port, "/v1/cassettes/s-0/paced"))
-    added = _p99(through) - _p99(direct)
-    yield Measurement("an event of 16 streams, added p99", added, 1e-3, "1 ms", "s", 1.0)
-    added = median(through) - median(direct)
-    yield Measurement("an event of 16 streams, added median", added, 1e-3, "1 ms", "s")
+            direct.add(uvloop.run(_streams(services, "/api/s-0/paced")))
+            through.add(uvloop.run(_streams(host.port, "/v1/cassettes/s-0/paced")))
+        yield from _added("an event of 16 streams", through, direct, None, 1e-3)
+
+
+def _added(
+    what: str, through: "_Rounds", direct: "_Rounds", p50: float | None, p99: float
+) -> Iterator[Measurement]:
+    """What the host adds, held against what it may add."""
+    added = through.p50 - direct.p50
+    if p50 is not None:
+        yield Measurement(f"{what}, added median", added, p50, f"{p50 * 1e3:g} ms", "s", 1.0)
+    else:
+        yield Measurement(f"{what}, added median", added, direct.p50, "direct", "s")
+    added = through.p99 - direct.p99
+    yield Measurement(f"{what}, added p99", added, p99, f"{p99 * 1e3:g} ms", "s", 1.0)
+
+
+class _Rounds:
+    """The best of several rounds: what else the machine does only adds."""
+
+    def __init__(self) -> None:
+        self.p50 = self.p99 = float("inf")
+
+    def add(self, values: list[float]) -> None:
+        self.p50 = min(self.p50, median(values))
+        self.p99 = min(self.p99, _p99(values))
 
 
 def _admitted(services: int) -> Iterator[Measurement]:
@@ -96,7 +118,7 @@ def _admitted(services: int) -> Iterator[Measurement]:
 
 def _many(services: int) -> Iterator[Measurement]:
     alive = SERVICES - DEAD
-    listed = [_source(services, n) for n in range(alive)]
+    listed = [_source(services, n, tools=10) for n in range(alive)]
     listed[5:5] = [f"http://127.0.0.1:{_closed_port()}/openapi" for _ in range(DEAD)]
     began = time.perf_counter()
     with _host(*listed) as host:
@@ -109,14 +131,14 @@ def _many(services: int) -> Iterator[Measurement]:
         _get(host, "/openapi")
         times = []
         for n in range(5):
-            urllib.request.urlopen(f"http://127.0.0.1:{services}/s/{n}/0/change").close()
+            urllib.request.urlopen(f"http://127.0.0.1:{services}/s/{n}/10/change").close()
             _post(host, f"/v1/cassettes/-/recheck?cassette=s-{n}")
             times.append(_seconds(lambda: _get(host, "/openapi")))
         yield Measurement("the document of all, made anew", max(times), 0.5, "500 ms", "s", 1.0)
 
 
 def _listed(services: int, times: int) -> Iterator[Measurement]:
-    listed = [f"http://127.0.0.1:{services}/s/{n}/125/openapi" for n in range(8)]
+    listed = [_source(services, n, tools=125) for n in range(8)]
     with _host(*listed) as host:
         _until(host, lambda said: sum(len(entry["tools"]) for entry in said["cassettes"]) == 1_000)
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -210,15 +232,15 @@ async def _while_admitting(host: Running) -> tuple[float, list[float]]:
     return await asking, others
 
 
-def _wrk(port: int, path: str, seconds: int) -> float:
-    """Seconds per request, as fast as it goes."""
+def _wrk(port: int, path: str, seconds: int) -> tuple[int, float]:
+    """The number of requests, and the seconds for each, as fast as it goes."""
     url = f"http://127.0.0.1:{port}{path}"
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", url]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert "Non-2xx" not in said, said
-    found = re.search(r"Requests/sec:\s+([\d.]+)", said)
+    found = re.search(r"(\d+) requests in .*Requests/sec:\s+([\d.]+)", said, re.DOTALL)
     assert found is not None, said
-    return 1 / float(found[1])
+    return int(found[1]), 1 / float(found[2])
 
 
 # --- the host ---------------------------------------------------------------------------------
@@ -232,8 +254,8 @@ def _host(*sources: str) -> Iterator[Running]:
         yield host
 
 
-def _source(services: int, number: int) -> str:
-    return f"http://127.0.0.1:{services}/s/{number}/0/openapi"
+def _source(services: int, number: int, tools: int = 0) -> str:
+    return f"http://127.0.0.1:{services}/s/{number}/{tools}/openapi"
 
 
 def _closed_port() -> int:
