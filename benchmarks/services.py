@@ -281,7 +281,7 @@ def _until(host: Running, holds: Callable[[Any], bool]) -> None:
     end = time.perf_counter() + 60
     while not holds(_get(host, "/v1/cassettes")):
         assert time.perf_counter() < end, "the services were not admitted"
-        time.sleep(0.01)
+        time.sleep(0.1)  # discovery of a hundred services is work for the host too
 
 
 def _seconds(run: Callable[[], object]) -> float:

@@ -12,6 +12,7 @@ Rule 4: arguments are judged before a service is asked, and never changed but fo
 Knows nothing of HTTP or of MCP's messages.  Pure.
 """
 
+import functools
 import hashlib
 import math
 import re
@@ -92,6 +93,7 @@ class Tool:
         return {**form, "inputSchema": self.input_schema, "annotations": self.annotations}
 
 
+@functools.lru_cache(maxsize=16_384)  # every list and every snapshot asks for all of them
 def alias_of(full_name: str) -> str:
     """A name of at most 64 characters from `[A-Za-z0-9_-]` that no other tool has.
 
