@@ -9,7 +9,6 @@ aimock (node, npm) are left out where these cannot be had, and it is said.
 import asyncio
 import contextlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, NamedTuple
@@ -27,12 +25,12 @@ from tests.npm import PROGRAM as AIMOCK
 from tests.npm import missing
 
 from benchmarks import Measurement
+from benchmarks._running import Running, running
 from benchmarks._upstream import ANSWER, EVENTS, PACE_S
 from tapes.canonical import http_identity, http_text, key_of
 from tapes.exchange import Exchange, Piece, Request, Response
 from tapes.tape.jsonl import JsonlTape
 
-ROOT = Path(__file__).parent.parent
 RECORDINGS = 1_000
 MORE_RECORDINGS = 10_000
 TURNS = 3
@@ -128,7 +126,7 @@ def _streamed(folder: Path, seconds: int) -> Iterator[Measurement]:
         yield Measurement(what, mine.each, peer.each, "aimock", "s", 1 / 5)
 
 
-def _passed_on(upstream: "Running", folder: Path, seconds: int) -> Iterator[Measurement]:
+def _passed_on(upstream: Running, folder: Path, seconds: int) -> Iterator[Measurement]:
     with _proxy("--mode", "pass", "--upstream", f"http://127.0.0.1:{upstream.port}") as ours:
         passed, direct = _in_turns(folder, seconds, [ours, upstream], connections=32)
     yield Measurement("passed on, 32 connections", passed.each, 1 / 20_000, "20,000/s", "s", 1.0)
@@ -137,7 +135,7 @@ def _passed_on(upstream: "Running", folder: Path, seconds: int) -> Iterator[Meas
     yield Measurement(what, passed.cpu, 1 / 20_000, "20,000/s of one core", "s", 1.0)
 
 
-def _recorded(upstream: "Running", folder: Path, seconds: int) -> Iterator[Measurement]:
+def _recorded(upstream: Running, folder: Path, seconds: int) -> Iterator[Measurement]:
     for name in ("record.jsonl", "record.db"):
         flags = ("--mode", "record", "--tape", str(folder / name))
         where = f"http://127.0.0.1:{upstream.port}"
@@ -148,7 +146,7 @@ def _recorded(upstream: "Running", folder: Path, seconds: int) -> Iterator[Measu
         yield Measurement(f"{what}: CPU", kept.cpu, 1 / 5_000, "5,000/s of one core", "s")
 
 
-def _paced(upstream: "Running", folder: Path, rounds: int) -> Iterator[Measurement]:
+def _paced(upstream: Running, folder: Path, rounds: int) -> Iterator[Measurement]:
     flags = ("--mode", "record", "--tape", str(folder / "paced.jsonl"))
     where = f"http://127.0.0.1:{upstream.port}"
     with _proxy(*flags, "--upstream", where, env={"DEMO_LIVE": "1"}) as ours:
@@ -169,7 +167,7 @@ def _marks(times: list[float]) -> tuple[float, float]:
     return median(times), quantiles(times, n=100)[98]
 
 
-def _memory(upstream: "Running", folder: Path, streams: int) -> Iterator[Measurement]:
+def _memory(upstream: Running, folder: Path, streams: int) -> Iterator[Measurement]:
     flags = ("--mode", "record", "--tape", str(folder / "memory.jsonl"))
     where = f"http://127.0.0.1:{upstream.port}"
     with _proxy(*flags, "--upstream", where, env={"DEMO_LIVE": "1"}) as ours:
@@ -219,7 +217,7 @@ end
 
 
 def _wrk(
-    server: "Running",
+    server: Running,
     folder: Path,
     seconds: int,
     *,
@@ -234,19 +232,19 @@ def _wrk(
     warm = ["wrk", "-t1", f"-c{connections}", "-d1s", "-s", str(script), url]
     if distinct <= MORE_RECORDINGS:
         subprocess.run(warm, check=True, capture_output=True)
-    before = server.cpu()
+    before = server.worked()
     timed = [*warm[:3], f"-d{seconds}s", *warm[4:]]
     said = subprocess.run(timed, check=True, capture_output=True, text=True).stdout
     found = re.search(r"RESULT (\d+) (\d+) (\d+) (\d+) (\d+)", said)
     assert found is not None, said
     requests, micros, p50, p99, failed = map(int, found.groups())
     assert failed == 0, f"{failed} of {requests} requests failed"
-    cpu = (server.cpu() - before) / requests
+    cpu = (server.worked() - before) / requests
     return Load(micros / 1e6 / requests, cpu, p50 / 1e6, p99 / 1e6)
 
 
 def _in_turns(
-    folder: Path, seconds: int, servers: Sequence["Running | None"], **how: Any
+    folder: Path, seconds: int, servers: Sequence[Running | None], **how: Any
 ) -> list[Load]:
     """The best of some runs on each server; they take turns, so that all see the same machine."""
     there = [server for server in servers if server is not None]
@@ -309,61 +307,18 @@ def _head(length: int, path: str) -> bytes:
 # --- who answers ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A server and its port."""
-
-    process: "subprocess.Popen[str]"
-    port: int
-
-    def resident(self) -> int:
-        """The bytes of memory that it has."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) * 1024
-
-    def cpu(self) -> float:
-        """The seconds that all its threads have worked."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@contextlib.contextmanager
-def _running(command: list[str], said: str, env: dict[str, str] | None = None) -> Iterator[Running]:
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **(env or {})},
-    )
-    assert process.stdout is not None
-    try:
-        text = ""
-        while (found := re.search(said, text)) is None:
-            line = process.stdout.readline()
-            assert line, text
-            text += line
-        yield Running(process, int(found[1]))
-    finally:
-        process.terminate()
-        process.communicate()
-
-
 @contextlib.contextmanager
 def _proxy(*flags: str, env: dict[str, str] | None = None) -> Iterator[Running]:
     command = [sys.executable, "-c", _TAPES, "serve", "proxy", "--listen", "127.0.0.1:0", *flags]
     upstream = () if "--upstream" in flags else ("--upstream", "http://127.0.0.1:9")
-    with _running([*command, *upstream], r"proxy: http://\S+:(\d+) (?s:.*)report:", env) as running:
-        yield running
+    with running([*command, *upstream], r"proxy: http://\S+:(\d+) (?s:.*)report:", env) as server:
+        yield server
 
 
 @contextlib.contextmanager
 def _upstream() -> Iterator[Running]:
-    with _running([sys.executable, "-m", "benchmarks._upstream"], r"^(\d+)\n") as running:
-        yield running
+    with running([sys.executable, "-m", "benchmarks._upstream"], r"^(\d+)\n") as server:
+        yield server
 
 
 @contextlib.contextmanager
@@ -375,8 +330,8 @@ def _aimock(folder: Path, fixtures: object) -> Iterator[Running | None]:
     file = folder / "fixtures.json"
     file.write_text(json.dumps({"fixtures": fixtures}))
     command = ["node", str(AIMOCK), "-p", "0", "-f", str(file), "--log-level", "info"]
-    with _running([*command, "-c", "20"], r"listening on http://\S+:(\d+)") as running:
-        yield running
+    with running([*command, "-c", "20"], r"listening on http://\S+:(\d+)") as server:
+        yield server
 
 
 # --- what is asked and answered ---------------------------------------------------------------

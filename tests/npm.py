@@ -1,4 +1,4 @@
-"""The packages of `tests/provider/package.json`, installed where they are not: a provider, SDKs."""
+"""Packages of Node.js that tests talk through, installed where their `package.json` lies."""
 
 import contextlib
 import fcntl
@@ -7,30 +7,40 @@ import shutil
 import subprocess
 from pathlib import Path
 
-HOME = Path(__file__).parent / "provider"
-PROGRAM = HOME / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
+import pytest
+
+PROVIDER = Path(__file__).parent / "provider"
+PROGRAM = PROVIDER / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
 PATIENCE_S = 300
 
 
-def missing() -> str:
+def node_modules_of(home: Path) -> Path:
+    """The folder of the packages that `package.json` names; skipped where they cannot be had."""
+    why = missing(home)
+    if why:
+        pytest.skip(f"the packages of {home.name} cannot be installed: {why}")
+    return home / "node_modules"
+
+
+def missing(home: Path = PROVIDER) -> str:
     """Install what is not there, one process at a time; why it cannot be had, or nothing."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         return "node and npm are not installed"
-    wanted: dict[str, str] = json.loads((HOME / "package.json").read_text())["dependencies"]
-    with (HOME / "package.json").open() as lock:
+    wanted: dict[str, str] = json.loads((home / "package.json").read_text())["dependencies"]
+    with (home / "package.json").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if all(_version(name) == version for name, version in wanted.items()):
+        if all(_version(home, name) == version for name, version in wanted.items()):
             return ""
         done = subprocess.run(
             ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund"],
-            cwd=HOME, capture_output=True, text=True, timeout=PATIENCE_S,
+            cwd=home, capture_output=True, text=True, timeout=PATIENCE_S,
         )  # fmt: skip
     return done.stderr[-300:] if done.returncode else ""
 
 
-def _version(name: str) -> str | None:
+def _version(home: Path, name: str) -> str | None:
     """The version of an installed package."""
     with contextlib.suppress(OSError, ValueError, KeyError):
-        package = HOME / "node_modules" / name / "package.json"
+        package = home / "node_modules" / name / "package.json"
         return str(json.loads(package.read_text())["version"])
     return None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.npm import HOME, PATIENCE_S, PROGRAM, missing
+from tests.npm import PATIENCE_S, PROGRAM, PROVIDER, node_modules_of
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,7 @@ class Provider:
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
     """The folder of the packages that `package.json` names."""
-    why = missing()
-    if why:
-        pytest.skip(f"the provider of the live tests cannot be installed: {why}")
-    return HOME / "node_modules"
+    return node_modules_of(PROVIDER)
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +37,7 @@ def provider(node_modules: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     log = tmp_path_factory.mktemp("provider") / "log"
     with log.open("w") as file:
         process = subprocess.Popen(
-            ["node", str(PROGRAM), "-p", "0", "-f", str(HOME / "fixtures"), "--strict"],
+            ["node", str(PROGRAM), "-p", "0", "-f", str(PROVIDER / "fixtures"), "--strict"],
             stdout=file,
             stderr=subprocess.STDOUT,
         )
