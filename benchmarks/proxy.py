@@ -1,7 +1,9 @@
 """The proxy beside aimock, and beside the limits that it has set itself.
 
 Requests come from `wrk`; paced streams from a client that knows when each event was sent. Times
-are per request, or the latency that is named.
+are per request, or the latency that is named. `CPU` is the time of all threads of the proxy in a
+request; unlike the others it depends little on what else the machine does. Rows that need `wrk` or
+aimock (node, npm) are left out where these cannot be had, and it is said.
 """
 
 import asyncio
@@ -13,35 +15,43 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any, NamedTuple
 
 import uvloop
+from tests.npm import PROGRAM as AIMOCK
+from tests.npm import missing
 
 from benchmarks import Measurement
-from benchmarks._running import ROOT, Running, running
-from benchmarks._upstream import ANSWER, EVENTS
+from benchmarks._running import Running, running
+from benchmarks._upstream import ANSWER, EVENTS, PACE_S
 from tapes.canonical import http_identity, http_text, key_of
 from tapes.exchange import Exchange, Piece, Request, Response
 from tapes.tape.jsonl import JsonlTape
-from tapes.tape.sqlite import SqliteTape
 
-AIMOCK = ROOT / "tests/provider/node_modules/@copilotkit/aimock/dist/cli.js"
 RECORDINGS = 1_000
+MORE_RECORDINGS = 10_000
+TURNS = 3
 FILLER = "word " * 380
 PATH = "/v1/chat/completions"
 _TAPES = "from tapes.cli.main import main; main()"
 
 
 def measurements(quick: bool) -> Iterator[Measurement]:
-    """All of them. Without `wrk` there are only those of paced streams and memory."""
+    """All of them; what is left out is said on standard error."""
     seconds = 2 if quick else 8
+    has_wrk = shutil.which("wrk") is not None
+    without_aimock = missing()
+    if not has_wrk:
+        _say("wrk is not installed: there are only the rows of paced streams and memory")
+    if without_aimock:
+        _say(f"there are no rows beside aimock: {without_aimock}")
     with tempfile.TemporaryDirectory() as name, _upstream() as upstream:
         folder = Path(name)
         tape = _tape_of(folder / "t.jsonl", RECORDINGS)
-        if shutil.which("wrk"):
+        if has_wrk:
             yield from _replayed(tape, folder, seconds)
             yield from _many_recordings(tape, folder, 100_000 if quick else 1_000_000, seconds)
             yield from _streamed(folder, seconds)
@@ -51,41 +61,52 @@ def measurements(quick: bool) -> Iterator[Measurement]:
         yield from _memory(upstream, folder, 1_000 if quick else 10_000)
 
 
+def _say(what: str) -> None:
+    print(f"! {what}", file=sys.stderr, flush=True)
+
+
 # --- what is measured -------------------------------------------------------------------------
 
 
 def _replayed(tape: Path, folder: Path, seconds: int) -> Iterator[Measurement]:
-    with _proxy("--tape", str(tape)) as ours:
-        many = _wrk(ours.port, folder, seconds, connections=16)
-        one = _wrk(ours.port, folder, seconds, connections=1)
+    fixtures = _json_fixtures(RECORDINGS)
+    with _proxy("--tape", str(tape)) as ours, _aimock(folder, fixtures) as other:
+        many, *peers = _in_turns(folder, seconds, [ours, other], connections=16)
+        one, *alone = _in_turns(folder, seconds, [ours, other], connections=1)
     yield Measurement("replayed, 16 connections, p99", many.p99, 0.002, "2 ms", "s", 1.0)
     yield Measurement("replayed, 1 connection, median", one.p50, 120e-6, "120 µs", "s", 1.0)
-    with _aimock(folder, _json_fixtures()) as port:
-        if port is not None:
-            peer = _wrk(port, folder, seconds, connections=16)
-            yield Measurement(
-                f"replayed, 16 connections, {RECORDINGS} recordings",
-                many.each, peer.each, "aimock", "s", 1 / 5,
-            )  # fmt: skip
+    what = "replayed, 16 connections: CPU"
+    yield Measurement(what, many.cpu, 1 / 30_000, "30,000/s of one core", "s")
+    for peer in peers:
+        what = f"replayed, 16 connections, {RECORDINGS:,} recordings"
+        yield Measurement(what, many.each, peer.each, "aimock", "s", 1 / 5)
+        what = "replayed, 16 connections, p99"
+        yield Measurement(what, many.p99, peer.p99, "aimock", "s")
+    for peer in alone:
+        what = "replayed, 1 connection, median"
+        yield Measurement(what, one.p50, peer.p50, "aimock", "s")
+    more, fixtures = (
+        _tape_of(folder / "more.jsonl", MORE_RECORDINGS),
+        _json_fixtures(MORE_RECORDINGS),
+    )
+    with _proxy("--tape", str(more)) as ours, _aimock(folder, fixtures) as other:
+        servers, distinct = [ours, other], MORE_RECORDINGS
+        many, *peers = _in_turns(folder, seconds, servers, connections=16, distinct=distinct)
+    for peer in peers:
+        what = f"replayed, 16 connections, {MORE_RECORDINGS:,} recordings"
+        yield Measurement(what, many.each, peer.each, "aimock", "s", 1 / 5)
 
 
 def _many_recordings(tape: Path, folder: Path, number: int, seconds: int) -> Iterator[Measurement]:
     large = folder / "large.jsonl"
     shutil.copy(tape, large)
     _fill(large, number)
-    with _proxy("--tape", str(tape)) as few:
-        before = _wrk(few.port, folder, seconds, connections=16)
-    with _proxy("--tape", str(large)) as many:
-        after = _wrk(many.port, folder, seconds, connections=16)
+    with _proxy("--tape", str(tape)) as few, _proxy("--tape", str(large)) as many:
+        before, after = _in_turns(folder, seconds, [few, many], connections=16)
     large.unlink()
-    yield Measurement(
-        f"replayed from a tape of {number:,}",
-        after.each,
-        before.each,
-        "from one of 1,000",
-        "s",
-        1.1,
-    )
+    what, peer = f"replayed from a tape of {number:,}", f"from one of {RECORDINGS:,}"
+    yield Measurement(what, after.each, before.each, peer, "s", 1.1)
+    yield Measurement(f"{what}: CPU", after.cpu, before.cpu, peer, "s", 1.1)
 
 
 def _streamed(folder: Path, seconds: int) -> Iterator[Measurement]:
@@ -97,41 +118,40 @@ def _streamed(folder: Path, seconds: int) -> Iterator[Measurement]:
     for number in range(RECORDINGS):
         store.append(_exchange(number, *pieces, media="text/event-stream", stream=True))
     store.close()
-    with _proxy("--tape", str(tape)) as ours:
-        mine = _wrk(ours.port, folder, seconds, connections=16, stream=True)
-    fixtures = _json_fixtures(text * (EVENTS - 3))
-    with _aimock(folder, fixtures) as port:
-        if port is not None:
-            peer = _wrk(port, folder, seconds, connections=16, stream=True)
-            what = f"replayed stream of {EVENTS} events at once"
-            yield Measurement(what, mine.each, peer.each, "aimock", "s", 1 / 5)
+    fixtures = _json_fixtures(RECORDINGS, text * (EVENTS - 3))
+    with _proxy("--tape", str(tape)) as ours, _aimock(folder, fixtures) as other:
+        mine, *peers = _in_turns(folder, seconds, [ours, other], connections=16, stream=True)
+    for peer in peers:
+        what = f"replayed stream of {EVENTS} events at once"
+        yield Measurement(what, mine.each, peer.each, "aimock", "s", 1 / 5)
 
 
-def _passed_on(upstream: int, folder: Path, seconds: int) -> Iterator[Measurement]:
-    with _proxy("--mode", "pass", "--upstream", f"http://127.0.0.1:{upstream}") as ours:
-        passed = _wrk(ours.port, folder, seconds, connections=32)
-    direct = _wrk(upstream, folder, seconds, connections=32)
+def _passed_on(upstream: Running, folder: Path, seconds: int) -> Iterator[Measurement]:
+    with _proxy("--mode", "pass", "--upstream", f"http://127.0.0.1:{upstream.port}") as ours:
+        passed, direct = _in_turns(folder, seconds, [ours, upstream], connections=32)
     yield Measurement("passed on, 32 connections", passed.each, 1 / 20_000, "20,000/s", "s", 1.0)
     yield Measurement("passed on, 32 connections", passed.each, direct.each, "without proxy", "s")
+    what = "passed on, 32 connections: CPU"
+    yield Measurement(what, passed.cpu, 1 / 20_000, "20,000/s of one core", "s", 1.0)
 
 
-def _recorded(upstream: int, folder: Path, seconds: int) -> Iterator[Measurement]:
-    tapes = ((JsonlTape, "record.jsonl"), (SqliteTape, "record.db"))
-    for _, name in tapes:
+def _recorded(upstream: Running, folder: Path, seconds: int) -> Iterator[Measurement]:
+    for name in ("record.jsonl", "record.db"):
         flags = ("--mode", "record", "--tape", str(folder / name))
-        where = f"http://127.0.0.1:{upstream}"
+        where = f"http://127.0.0.1:{upstream.port}"
         with _proxy(*flags, "--upstream", where, env={"DEMO_LIVE": "1"}) as ours:
-            kept = _wrk(ours.port, folder, seconds, connections=32, distinct=100_000)
+            kept = _wrk(ours, folder, seconds, connections=32, distinct=100_000)
         what = f"recorded durably, 32 connections, {name.partition('.')[2]}"
         yield Measurement(what, kept.each, 1 / 5_000, "5,000/s", "s", 1.0)
+        yield Measurement(f"{what}: CPU", kept.cpu, 1 / 5_000, "5,000/s of one core", "s")
 
 
-def _paced(upstream: int, folder: Path, rounds: int) -> Iterator[Measurement]:
+def _paced(upstream: Running, folder: Path, rounds: int) -> Iterator[Measurement]:
     flags = ("--mode", "record", "--tape", str(folder / "paced.jsonl"))
-    where = f"http://127.0.0.1:{upstream}"
+    where = f"http://127.0.0.1:{upstream.port}"
     with _proxy(*flags, "--upstream", where, env={"DEMO_LIVE": "1"}) as ours:
         first, ages = uvloop.run(_streams(ours.port, rounds))
-    direct_first, direct_ages = uvloop.run(_streams(upstream, rounds))
+        direct_first, direct_ages = uvloop.run(_streams(upstream.port, rounds))
     added = [a - b for a, b in zip(_marks(first), _marks(direct_first), strict=True)]
     age = _marks(ages)[1] - _marks(direct_ages)[1]
     what = "recorded stream, 32 at once: added time to the first byte"
@@ -147,9 +167,9 @@ def _marks(times: list[float]) -> tuple[float, float]:
     return median(times), quantiles(times, n=100)[98]
 
 
-def _memory(upstream: int, folder: Path, streams: int) -> Iterator[Measurement]:
+def _memory(upstream: Running, folder: Path, streams: int) -> Iterator[Measurement]:
     flags = ("--mode", "record", "--tape", str(folder / "memory.jsonl"))
-    where = f"http://127.0.0.1:{upstream}"
+    where = f"http://127.0.0.1:{upstream.port}"
     with _proxy(*flags, "--upstream", where, env={"DEMO_LIVE": "1"}) as ours:
         idle = ours.resident()
         uvloop.run(_many_streams(ours.port, streams))
@@ -158,16 +178,19 @@ def _memory(upstream: int, folder: Path, streams: int) -> Iterator[Measurement]:
     yield Measurement("resident, idle", idle / mib, 120, "120 MiB", "MiB", 1.0)
     what = f"resident after {streams:,} recorded streams"
     yield Measurement(what, after / mib, 120, "120 MiB", "MiB", 1.0)
+    with _aimock(folder, _json_fixtures(RECORDINGS)) as other:
+        if other is not None:
+            yield Measurement("resident, idle", idle / mib, other.resident() / mib, "aimock", "MiB")
 
 
 # --- who sends --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What a run of wrk measured: seconds per request, and latencies."""
+class Load(NamedTuple):
+    """What a run of wrk measured: seconds per request, the server's own, and latencies."""
 
     each: float
+    cpu: float
     p50: float
     p99: float
 
@@ -194,7 +217,7 @@ end
 
 
 def _wrk(
-    port: int,
+    server: Running,
     folder: Path,
     seconds: int,
     *,
@@ -205,27 +228,45 @@ def _wrk(
     head, tail = _body_parts(stream)
     script = folder / "wrk.lua"
     script.write_text(_LUA.format(path=PATH, number=distinct, head=head, tail=tail))
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://127.0.0.1:{server.port}"
     warm = ["wrk", "-t1", f"-c{connections}", "-d1s", "-s", str(script), url]
-    if distinct == RECORDINGS:
+    if distinct <= MORE_RECORDINGS:
         subprocess.run(warm, check=True, capture_output=True)
+    before = server.worked()
     timed = [*warm[:3], f"-d{seconds}s", *warm[4:]]
     said = subprocess.run(timed, check=True, capture_output=True, text=True).stdout
     found = re.search(r"RESULT (\d+) (\d+) (\d+) (\d+) (\d+)", said)
     assert found is not None, said
     requests, micros, p50, p99, failed = map(int, found.groups())
     assert failed == 0, f"{failed} of {requests} requests failed"
-    return Load(micros / 1e6 / requests, p50 / 1e6, p99 / 1e6)
+    cpu = (server.worked() - before) / requests
+    return Load(micros / 1e6 / requests, cpu, p50 / 1e6, p99 / 1e6)
+
+
+def _in_turns(
+    folder: Path, seconds: int, servers: Sequence[Running | None], **how: Any
+) -> list[Load]:
+    """The best of some runs on each server; they take turns, so that all see the same machine."""
+    there = [server for server in servers if server is not None]
+    short = max(1, seconds // TURNS)
+    rounds = [[_wrk(one, folder, short, **how) for one in there] for _ in range(TURNS)]
+    return [Load(*map(min, zip(*loads, strict=True))) for loads in zip(*rounds, strict=True)]
 
 
 async def _streams(port: int, rounds: int) -> tuple[list[float], list[float]]:
-    """Seconds to the first byte, and the age of each event at its arrival; 32 at once."""
+    """Seconds to the first byte, and the age of each event at its arrival.
+
+    32 are under way at once, one after the other on each of 32 clients; they began one by one.
+    """
     first: list[float] = []
     ages: list[float] = []
-    for number in range(rounds):
-        await asyncio.gather(
-            *(_stream(port, f"{number} {n} {time.time()}", first, ages) for n in range(32))
-        )
+
+    async def client(number: int) -> None:
+        await asyncio.sleep(number * PACE_S * EVENTS / 32)
+        for n in range(rounds):
+            await _stream(port, f"{number} {n} {time.time()}", first, ages)
+
+    await asyncio.gather(*map(client, range(32)))
     return first, ages
 
 
@@ -275,22 +316,22 @@ def _proxy(*flags: str, env: dict[str, str] | None = None) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def _upstream() -> Iterator[int]:
+def _upstream() -> Iterator[Running]:
     with running([sys.executable, "-m", "benchmarks._upstream"], r"^(\d+)\n") as server:
-        yield server.port
+        yield server
 
 
 @contextlib.contextmanager
-def _aimock(folder: Path, fixtures: object) -> Iterator[int | None]:
-    """aimock with these answers; None where it is not installed."""
-    if shutil.which("node") is None or not AIMOCK.exists():
+def _aimock(folder: Path, fixtures: object) -> Iterator[Running | None]:
+    """aimock with these answers; None where it cannot be had."""
+    if not AIMOCK.exists():
         yield None
         return
     file = folder / "fixtures.json"
     file.write_text(json.dumps({"fixtures": fixtures}))
     command = ["node", str(AIMOCK), "-p", "0", "-f", str(file), "--log-level", "info"]
     with running([*command, "-c", "20"], r"listening on http://\S+:(\d+)") as server:
-        yield server.port
+        yield server
 
 
 # --- what is asked and answered ---------------------------------------------------------------
@@ -335,8 +376,8 @@ def _fill(path: Path, number: int) -> None:
             file.write(row % (n * 0x9E3779B97F4A7C15 % (1 << 256), n, n))
 
 
-def _json_fixtures(content: str = "y" * 1400) -> list[object]:
+def _json_fixtures(number: int, content: str = "y" * 1400) -> list[object]:
     return [
         {"match": {"userMessage": f"question {n:07d};"}, "response": {"content": content}}
-        for n in range(RECORDINGS)
+        for n in range(number)
     ]

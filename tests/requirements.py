@@ -37,7 +37,7 @@ REQUIREMENTS = (
     Requirement("A10", "The demo replays what it captured, and misses one changed character."),
     Requirement("A11", "The document's sketch reads our tapes, and we read its tapes."),
     Requirement("A12", "Secrets replaced, writers locked, a schema version in every row."),
-    Requirement("A12-http", "A whole conversation is captured over HTTP.", "the transports"),
+    Requirement("A12-http", "A whole conversation is captured over HTTP."),
     Requirement("A12-refresh", "A scheduled refresh stays behind the latch."),
     # B. The directory of answers and the live budget
     Requirement("B1", "One readable JSON file an answer, named by its key."),
@@ -104,7 +104,7 @@ REQUIREMENTS = (
     Requirement("F07", "Objects that are handed out are independent of each other."),
     Requirement("F09", "The current SDKs of the providers work."),
     Requirement("F10", "A proxy serves any language: several tapes and upstreams at once."),
-    Requirement("F11", "One tape serves the proxy and every client in process.", "transports"),
+    Requirement("F11", "One tape serves the proxy and every client in process."),
     Requirement("F12", "Any API is recorded without special casing."),
     Requirement("F15", "Every home behaves the same, a server's too."),
     Requirement("F16", "A large body that repeats is stored once."),

@@ -22,6 +22,7 @@ from tapes.jsontext import (
     has_unwritable_float,
     read,
     require_json,
+    value_of_compact,
 )
 from tests.strategies import JSON, TEXT, json_values
 
@@ -245,6 +246,40 @@ def test_read_takes_escaped_pairs_and_deep_values() -> None:
 
 
 # --- depth
+
+
+@given(JSON)
+def test_a_compact_text_is_read_fast_only_where_it_would_be_written_so_again(value: Any) -> None:
+    for text in (json.dumps(value, separators=(",", ":"), ensure_ascii=False), json.dumps(value)):
+        read_fast = value_of_compact(text)
+        if read_fast is not None:
+            assert json.dumps(read_fast, separators=(",", ":"), ensure_ascii=False) == text
+            assert repr(read_fast) == repr(json.loads(text))
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers())
+def test_no_number_is_changed_by_reading_it_fast(number: float) -> None:
+    for text in (f"[{number!r}]", f"[{number:f}]", f"[{number:e}]", f"[{number:g}]"):
+        read_fast = value_of_compact(text)
+        assert read_fast is None or json.dumps(read_fast) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1,"a":2}', '{"a": 1}', '{"a":1}\n', "[1.10]", "[1e2]", "[1E5]", "[0.00001]", "[-0]",
+        "[123456789012345678901234567890]", "[NaN]", '["\\u00e9"]', '["\\ud83d"]', '["\\/"]', '"a"',
+        "1", "null", "", "[", "[" * 200 + "]" * 200,
+    ],
+)  # fmt: skip
+def test_what_is_spelled_otherwise_is_not_read_fast(text: str) -> None:
+    assert value_of_compact(text) is None
+
+
+def test_what_programs_send_is_read_fast() -> None:
+    assert value_of_compact('{"model":"m","n":[1,0.5,true,null],"t":"é\\n"}') == {
+        "model": "m", "n": [1, 0.5, True, None], "t": "é\n",
+    }  # fmt: skip
 
 
 @given(st.integers(0, 8), st.integers(0, 8))

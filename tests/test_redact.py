@@ -509,3 +509,10 @@ def test_many_threads_may_redact_at_once() -> None:
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+def test_a_harmless_text_is_looked_at_again_when_a_further_secret_is_known() -> None:
+    redactor = Redactor()
+    assert redactor.text("trace a1b2c3d4e5f6") == "trace a1b2c3d4e5f6"
+    redactor.request(Request("POST", "http://h/", (("x-api-key", "a1b2c3d4e5f6"),), b""))
+    assert "a1b2c3d4e5f6" not in redactor.text("trace a1b2c3d4e5f6")

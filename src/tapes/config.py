@@ -115,7 +115,7 @@ PROXY = (
     Setting("proxy.upstream", "TAPES_PROXY_UPSTREAM", None, _text, "the default upstream"),
     Setting("proxy.upstreams", "TAPES_PROXY_UPSTREAMS", {}, _pairs, "further upstreams by name"),
     Setting("proxy.pace", "TAPES_PROXY_PACE", 0.0, _number, "a factor on recorded times"),
-    Setting("proxy.body_limit", "TAPES_PROXY_BODY_LIMIT", "256MiB", _size, "the largest request"),
+    Setting("proxy.body_limit", "TAPES_PROXY_BODY_LIMIT", "256MiB", _size, "the largest body"),
     Setting("proxy.token", "TAPES_PROXY_TOKEN", None, _text, "what every client has to send"),
     Setting("proxy.token_sha256", "TAPES_PROXY_TOKEN_SHA256", None, _text, "its SHA-256 instead"),
     Setting("proxy.hosts", "TAPES_PROXY_HOSTS", [], _list, "further names of this host"),

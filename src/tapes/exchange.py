@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any
 
 from tapes.errors import DamagedTape, NewerTape
-from tapes.jsontext import MAX_DEPTH, Json, deeper_than
+from tapes.jsontext import MAX_DEPTH, Json, deeper_than, value_of_compact
 
 SCHEMA_VERSION = 1
 
@@ -128,6 +128,9 @@ def _json_form(text: str) -> Json:
         return None
     end = "\n" if text.endswith("\n") else ""
     text = text.removesuffix(end)
+    compact = value_of_compact(text)
+    if compact is not None:
+        return {"json": compact, "end": end} if end else {"json": compact}
     try:
         value = json.loads(text)
         # A row must be readable whatever the reader's stack already holds.

@@ -158,6 +158,9 @@ def read(data: bytes) -> Json:
     """The value that the bytes mean. Raises ValueError where they have not exactly one meaning."""
     try:
         text = data.decode("utf-8")
+        value = value_of_compact(text)
+        if value is not None:
+            return value
         value = _strict(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -165,6 +168,27 @@ def read(data: bytes) -> Json:
         raise ValueError("nested too deeply")
     if _SURROGATE.search(text) and not _encodable(json.dumps(value, ensure_ascii=False)):
         raise ValueError("a lone surrogate")
+    return value
+
+
+def value_of_compact(text: str) -> Json:
+    """What an object or list means that is spelled as `json.dumps` would spell it compactly.
+
+    Such a text has one meaning: no name occurs twice in it, no number is rounded. None for any
+    other text, and where a fast look cannot tell.
+    """
+    if orjson is None or not text.startswith(("{", "[")):
+        return None
+    try:
+        data = text.encode()
+        value = orjson.loads(data)
+    except ValueError:
+        return None
+    # Some numbers are spelled otherwise by the fast writer: those prove nothing.
+    if not _is_plain(value) or _fast_as_given(value) != data:
+        return None
+    if text.count("{") + text.count("[") > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
+        return None
     return value
 
 

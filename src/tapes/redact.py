@@ -79,6 +79,8 @@ _SETTING = re.compile(
 )
 # A shorter value is too likely to be a word of ordinary text.
 _REMEMBERED_LENGTH = 8
+# Texts of this length are remembered as harmless, so many at most.
+_SHORT, _HARMLESS = 200, 4096
 _NUMBER = re.compile(r"[-+.\deE]+")
 _WORD_OF_TEXT = re.compile(r"[A-Za-z]{1,19}")
 
@@ -106,6 +108,7 @@ class Redactor:
     keep: frozenset[str] = frozenset()
     _seen: dict[str, str] = field(default_factory=dict)  # replaced as a whole, never changed
     _spellings: tuple[str, ...] = ()
+    _harmless: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _is_thorough: bool = False
 
@@ -255,7 +258,17 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """A text without secrets; the same object where there were none."""
-        return edited(text, self._edits(text))
+        # Headers say the same in every exchange: what held no secret is not looked at again, until
+        # another secret is known.
+        spellings = self._spellings
+        if self._harmless.get(text) is spellings:
+            return text
+        clean = edited(text, self._edits(text))
+        if clean is text and len(text) <= _SHORT:
+            if len(self._harmless) >= _HARMLESS:
+                self._harmless.clear()
+            self._harmless[text] = spellings
+        return clean
 
     def findings(self, text: str, *, is_stream: bool = False) -> list[Finding]:
         """Every secret in a text, in the order in which they stand; they may overlap."""

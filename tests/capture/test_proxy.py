@@ -289,3 +289,57 @@ def test_stopping_waits_for_answers_and_breaks_off_what_does_not_end() -> None:
     with pytest.raises((Broken, ConnectionError)):
         raw.until(b"0\r\n\r\n")
     raw.sock.close()
+
+
+# --- every path of every provider -----------------------------------------------------------------
+
+PATHS = {
+    "openai": (
+        "POST /v1/chat/completions", "POST /v1/responses", "GET /v1/responses/resp_1?stream=true",
+        "POST /v1/completions", "POST /v1/embeddings", "POST /v1/moderations",
+        "POST /v1/images/generations", "POST /v1/images/edits", "POST /v1/audio/speech",
+        "POST /v1/audio/transcriptions", "GET /v1/models", "GET /v1/models/gpt-4o",
+        "DELETE /v1/models/ft:gpt-4o-mini:acme::7p4lURel", "POST /v1/files",
+        "GET /v1/files?purpose=batch&limit=2",
+        "GET /v1/files/file-1/content", "DELETE /v1/files/file-1", "POST /v1/uploads",
+        "POST /v1/batches", "POST /v1/fine_tuning/jobs", "POST /v1/vector_stores/vs_1/search",
+        "POST /v1/conversations", "POST /v1/videos", "POST /v1/an/api/of/next/year",
+    ),
+    "anthropic": (
+        "POST /v1/messages", "POST /v1/messages?beta=true", "POST /v1/messages/count_tokens",
+        "POST /v1/messages/batches", "GET /v1/messages/batches/b1/results", "POST /v1/complete",
+    ),
+    "gemini": (
+        "POST /v1beta/models/gemini-2.0-flash:generateContent",
+        "POST /v1beta/models/gemini-2.0-flash:streamGenerateContent?alt=sse",
+        "POST /v1beta/models/text-embedding-004:batchEmbedContents",
+        "POST /v1/models/gemini-2.0-flash:countTokens", "GET /v1beta/models?pageSize=5",
+        "POST /upload/v1beta/files?uploadType=resumable", "POST /v1alpha/cachedContents",
+    ),
+    "ollama": (
+        "POST /api/chat", "POST /api/generate", "POST /api/embed", "GET /api/tags",
+        "POST /api/show", "POST /api/pull", "DELETE /api/delete", "GET /api/version",
+    ),
+}  # fmt: skip
+ASKED = [pytest.param(name, each, id=each) for name, paths in PATHS.items() for each in paths]
+
+
+@pytest.mark.row("F12", "D1")
+@pytest.mark.parametrize(("provider", "asked"), ASKED)
+@pytest.mark.parametrize("mode", ["pass", "record"])
+def test_every_path_of_a_provider_reaches_it_with_and_without_its_prefix(
+    provider: str, asked: str, mode: str, tmp_path: Path
+) -> None:
+    method, _, target = asked.partition(" ")
+    body = b"" if method in ("GET", "DELETE") else chat("x")
+    with (
+        serving(answer(b'{"from":"it"}')) as upstream,
+        serving(answer(b'{"from":"another"}')) as another,
+    ):
+        urls = {**dict.fromkeys(PATHS, another.url), provider: upstream.url}
+        with proxying(None, tmp_path / "t.jsonl", mode, upstreams=urls) as proxy, Raw(proxy) as raw:
+            for prefix in ("", f"/{provider}"):
+                assert raw.ask(body, prefix + target, method=method).body == b'{"from":"it"}'
+    assert {(r.method, r.target, r.body) for r in upstream.requests} == {(method, target, body)}
+    # The prefix is no part of the request: what was recorded without it answers with it.
+    assert len(upstream.requests) == (2 if mode == "pass" else 1)

@@ -473,6 +473,62 @@ def test_a_client_that_leaves_closes_the_upstream_within_a_second(
         assert evidence.state is State.ABORTED_BY_CLIENT
 
 
+@pytest.mark.row("N17")
+@pytest.mark.parametrize("mode", MODES)
+def test_a_client_that_leaves_before_the_answer_begins_closes_the_upstream_too(
+    mode: str, tmp_path: Path
+) -> None:
+    asked, left = threading.Event(), threading.Event()
+
+    def script(_: Received, wire: Wire) -> None:
+        asked.set()
+        wire.until_left()
+        left.set()
+
+    with (
+        serving(script) as upstream,
+        proxying(upstream.url, tmp_path / "t.jsonl", mode) as proxy,
+    ):
+        raw = Raw(proxy)
+        raw.send(request(chat("x")))
+        assert asked.wait(10)
+        raw.sock.close()
+        assert left.wait(1.0)
+    assert kept(tmp_path / "t.jsonl") == []
+
+
+def endless(_: Received, wire: Wire) -> None:
+    wire.head(200, [("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked")])
+    while True:
+        wire.chunk(EVENT * 100)
+
+
+def test_an_answer_without_end_is_passed_on_while_its_client_reads() -> None:
+    with (
+        serving(endless) as upstream,
+        proxying(upstream.url, mode="pass", body_limit=10_000) as proxy,
+        Raw(proxy) as raw,
+    ):
+        raw.send(request(chat("x", **STREAM)))
+        raw.until(b"\r\n\r\n")
+        assert all(raw.chunk() == EVENT * 100 for _ in range(100))
+
+
+def test_an_answer_without_end_is_not_recorded_and_does_not_fill_the_memory(
+    tmp_path: Path,
+) -> None:
+    with (
+        serving(endless) as upstream,
+        proxying(upstream.url, tmp_path / "t.jsonl", "record", body_limit=100_000) as proxy,
+    ):
+        with Raw(proxy) as raw, pytest.raises((Broken, ConnectionError)):
+            raw.ask(chat("x", **STREAM))
+        with Raw(proxy) as raw:
+            (miss,) = raw.ask(path="/_tapes/misses", method="GET").json()["misses"]
+    assert "100000 bytes" in miss["message"]
+    assert kept(tmp_path / "t.jsonl") == []
+
+
 class Unreached(Pool):
     """A pool whose connections take for ever to open."""
 

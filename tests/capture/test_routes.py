@@ -92,7 +92,7 @@ def test_a_base_url_in_the_header_needs_permission() -> None:
 @pytest.mark.parametrize(
     "url",
     ["", "api.openai.com", "ftp://h", "http://", "http://u:p@h", "http://h?x=1", "http://h#f",
-     "http://h:99999", "http://h:x"],
+     "http://h:99999", "http://h:x", "http://[::"],
 )  # fmt: skip
 def test_what_is_no_base_url_is_refused_by_name(url: str) -> None:
     with pytest.raises(BadSetting, match="vllm"):

@@ -1,17 +1,20 @@
 """`tapes serve proxy`: a server that says what to set, and that strangers cannot use."""
 
+import contextlib
 import json
+import resource
 import signal
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tapes.report import runs_of
 from tapes.tape.jsonl import JsonlTape
-from tests.commands import serving_proxy, started_proxy, typed
+from tests.commands import Serving, serving_proxy, started_proxy, typed
 from tests.proxies import Raw, chat
-from tests.servers import answer, serving
+from tests.servers import answer, chunks, serving
 
 
 @pytest.mark.row("F10", "D1")
@@ -144,3 +147,48 @@ def test_it_tells_a_program_where_it_is(tmp_path: Path) -> None:
         with Raw(port) as raw:
             path = f"/~{told['token']}/_tapes/ping"
             assert raw.ask(b"", path, method="GET").status == 200
+
+
+# --- a disk that is full ----------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def full_disk(serving: Serving) -> Iterator[None]:
+    """No file of this server can grow any more, as on a full disk."""
+    limits = resource.prlimit(serving.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(serving.process.pid, resource.RLIMIT_FSIZE, (10, limits[1]))
+    yield
+    resource.prlimit(serving.process.pid, resource.RLIMIT_FSIZE, limits)
+
+
+RECORDING = ("--mode", "record", "--upstream")
+LATCH = {"DEMO_LIVE": "1"}
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="no limits of another process here")
+@pytest.mark.parametrize("tape", ["t.jsonl", "t.db", "t/"])
+def test_recording_on_a_full_disk_fails_loudly_and_goes_on_when_there_is_space(
+    tape: str, tmp_path: Path
+) -> None:
+    with serving(answer(b'{"ok":1}')) as upstream:
+        flags = (*RECORDING, upstream.url, "--tape", tape)
+        with serving_proxy(*flags, cwd=tmp_path, env=LATCH) as proxy, Raw(proxy.port) as raw:
+            assert raw.ask(chat("before")).status == 200
+            with full_disk(proxy):
+                got = raw.ask(chat("meanwhile"))
+                assert got.status == 400
+                assert got.header("x-tapes-error") in ("tape-failed", "ledger-failed")
+                assert "cannot be written" in got.json()["error"]["message"]
+                assert raw.ask(chat("before")).status == 200  # from the tape
+            assert raw.ask(chat("meanwhile")).body == b'{"ok":1}'
+    with serving_proxy("--tape", tape, cwd=tmp_path) as proxy, Raw(proxy.port) as raw:
+        assert raw.ask(chat("meanwhile")).body == b'{"ok":1}'
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="no limits of another process here")
+def test_passing_on_is_not_hurt_by_a_full_disk(tmp_path: Path) -> None:
+    with serving(chunks(b"data: a\n\n", b"data: [DONE]\n\n")) as upstream:
+        flags = ("--mode", "pass", "--upstream", upstream.url)
+        with serving_proxy(*flags, cwd=tmp_path) as proxy, full_disk(proxy), Raw(proxy.port) as raw:
+            for _ in range(3):
+                assert raw.ask(chat("x")).chunks == [b"data: a\n\n", b"data: [DONE]\n\n"]

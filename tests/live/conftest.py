@@ -10,11 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.npm import node_modules_of
-
-HOME = Path(__file__).parent.parent / "provider"
-PROGRAM = HOME / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
-PATIENCE_S = 300
+from tests.npm import PATIENCE_S, PROGRAM, PROVIDER, node_modules_of
 
 
 @dataclass(frozen=True)
@@ -33,7 +29,7 @@ class Provider:
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
     """The folder of the packages that `package.json` names."""
-    return node_modules_of(HOME)
+    return node_modules_of(PROVIDER)
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +37,7 @@ def provider(node_modules: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     log = tmp_path_factory.mktemp("provider") / "log"
     with log.open("w") as file:
         process = subprocess.Popen(
-            ["node", str(PROGRAM), "-p", "0", "-f", str(HOME / "fixtures"), "--strict"],
+            ["node", str(PROGRAM), "-p", "0", "-f", str(PROVIDER / "fixtures"), "--strict"],
             stdout=file,
             stderr=subprocess.STDOUT,
         )

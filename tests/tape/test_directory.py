@@ -1,9 +1,11 @@
 """The directory of answers: the document's own files on both sides, whole files, old leftovers."""
 
+import fcntl
 import hashlib
 import json
 import os
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -155,3 +157,18 @@ def test_answers_without_their_requests_come_first(tmp_path: Path) -> None:
     tape.append(plain(2, recorded_at="2026-01-02T00:00:00+00:00"))
     tape.append(plain(1, recorded_at="2026-01-01T00:00:00+00:00"))
     assert [e.key for e in tape.exchanges()] == [key("old"), key(1), key(2)]
+
+
+def test_a_writer_waits_for_a_tool_that_takes_bodies_away(tmp_path: Path) -> None:
+    tape = DirectoryTape(tmp_path)
+    writer = threading.Thread(target=tape.append, args=(plain("late"),))
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        writer.start()
+        writer.join(0.2)
+        assert not files_in(tmp_path)
+    finally:
+        os.close(folder)
+    writer.join(30)
+    assert tape.find(key("late")) == plain("late")

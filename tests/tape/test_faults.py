@@ -238,15 +238,18 @@ def test_writers_find_their_way_to_the_new_file_however_often_it_is_replaced(
     path = tmp_path / "t.jsonl"
     tapes = [opened("jsonl", str(path)) for _ in range(4)]
     tapes[0].append(plain("first"))
-    going = threading.Event()
+    going, written = threading.Event(), threading.Event()
 
     def record(worker: int) -> None:
         for n in range(60):
             tapes[worker].append(plain((worker, n)))
+            written.set()
 
     def replace() -> int:
         count = 0
         while not going.is_set():
+            written.wait(1)  # one who never rests would leave writers no time
+            written.clear()
             with path.open("rb") as old:
                 fcntl.flock(old, fcntl.LOCK_EX)
                 if os.fstat(old.fileno()).st_ino != path.stat().st_ino:

@@ -14,11 +14,12 @@ import pytest
 from tapes.errors import UnwritableTape
 from tapes.tape.base import Tape
 from tapes.tape.copying import merge, row_with_bodies
+from tapes.tape.directory import DirectoryTape
 from tapes.tape.kinds import open_tape
 from tapes.tape.mending import mend, verify
 from tapes.tape.pruning import Choice, prune
 from tapes.tape.rewriting import NewRow, editing
-from tests.making import KINDS, answers, assorted, call, contents, large, make_tape, tape_in
+from tests.making import KINDS, answers, assorted, call, contents, large, tape_in
 
 
 def drop(path: str, *prompts: str) -> None:
@@ -114,20 +115,21 @@ def test_a_writer_that_has_the_tape_open_loses_nothing(tmp_path: Path, kind: str
 def test_writers_at_work_while_a_tool_rewrites_lose_nothing(tmp_path: Path, kind: str) -> None:
     """Every row that was acknowledged is there, but for those that the tool took away."""
     path = tape_in(tmp_path, kind, [call("old"), call("keep")])
-    running, enough = threading.Event(), threading.Event()
+    written, enough = threading.Event(), threading.Event()
 
     def write(name: str) -> None:
         tape: Tape = open_tape(path)
         for number in range(40):
             tape.append(call(f"{name} {number}"))
-            running.set()
+            written.set()
         tape.close()
 
     threads = [threading.Thread(target=write, args=(f"writer {n}",)) for n in range(3)]
     for thread in threads:
         thread.start()
-    assert running.wait(30)
     while any(thread.is_alive() for thread in threads):
+        written.wait(1)  # a tool that never rests would leave writers no time
+        written.clear()
         drop(path, "old")
         enough.set()
     for thread in threads:
@@ -137,11 +139,15 @@ def test_writers_at_work_while_a_tool_rewrites_lose_nothing(tmp_path: Path, kind
     assert set(answers(path)) == wanted | {call("keep").key}
 
 
-def test_an_answer_that_is_recorded_anew_meanwhile_stays(tmp_path: Path) -> None:
+def test_an_answer_that_a_writer_without_locks_records_anew_meanwhile_stays(
+    tmp_path: Path,
+) -> None:
     path = tape_in(tmp_path, "directory", [call("one", "old"), large("two")])
 
     def change(_: object) -> tuple[()]:
-        make_tape(path, [call("one", "new"), large("three")])
+        tape = DirectoryTape(path)
+        tape.put(call("one", "new"))
+        tape.put(large("three"))
         return ()
 
     with editing(path) as editor:

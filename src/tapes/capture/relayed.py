@@ -6,7 +6,9 @@ Rule 2: while recording, the end of an answer is held back until the tape has it
         held back whole, so that a refusal can take its place.
 Rule 3: a permit ends exactly once: with the end of the answer, or where it was cut short by the
         client or the upstream. What ended it first decides.
-Rule 4: when the client leaves, the upstream's connection is closed at once; when the upstream
+Rule 4: an answer larger than the limit of bodies is not recorded: its client is broken off and the
+        refusal is listed, so that an answer without end does not fill the memory.
+Rule 5: when the client leaves, the upstream's connection is closed at once; when the upstream
         breaks off, so does the client's answer.
 """
 
@@ -58,6 +60,7 @@ class Relayed:
         # The answer
         self._head: ResponseHead | None = None
         self._held: list[bytes] = []
+        self._size = 0
         self._holds_whole = False
         self._dechunks = False
         self._keeps_alive = True
@@ -113,7 +116,7 @@ class Relayed:
             self._upstream.pause_reading(slow)
 
     def client_left(self) -> None:
-        """Tell the upstream by closing; what came is kept as evidence (rule 4)."""
+        """Tell the upstream by closing; what came is kept as evidence (rule 5)."""
         self._left = True
         if self._take_back is not None:
             self._take_back()
@@ -191,6 +194,11 @@ class Relayed:
         """Pass a piece on, and tell the recorder (rule 1)."""
         data = b"".join(step.pieces) if self._dechunks else step.raw
         permit = self._permit
+        if permit is not None:
+            self._size += len(step.raw)
+            if self._size > self._desk.setup.body_limit:
+                self._give_up(permit)
+                return
         if permit is None:
             if data:
                 self._client.write(data)
@@ -206,6 +214,25 @@ class Relayed:
                 self._watch.piece(piece)
         if step.ended:
             self._ended(permit)
+
+    def _give_up(self, permit: Permit) -> None:
+        """Break off an answer that is too large to be kept (rule 4)."""
+        self._permit, self._left = None, True
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.end(State.ABORTED_BY_CLIENT)
+        limit = self._desk.setup.body_limit
+        what = f"an answer that is recorded may have {limit} bytes here"
+        error = TapeFailed(what, "raise it: --body-limit")
+        self._desk.refuse(self._asked.request, self._asked, error)
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.leave()
+        self._keep(partial(permit.failed, we_left=True), permit, lambda _: None)
+        if self._holds_whole:
+            self._say(refusal(error, self._asked.dialect), keep_alive=False)
+        else:
+            self._client.abort()
 
     def _pass_on(self, data: bytes) -> None:
         if self._holds_whole:

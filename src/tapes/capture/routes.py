@@ -12,6 +12,7 @@ Rule 3: the target is passed on as it came, query string and all.
 Pure.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -65,6 +66,8 @@ _SHAPES: tuple[tuple[str, Dialect], ...] = (
     ("/api/", Dialect.OLLAMA),
     ("/v1/", Dialect.OPENAI),
 )
+# As in models/NAME:generateContent; OpenAI's own models have colons too: models/ft:NAME:ORG::ID.
+_GEMINI_VERB = re.compile(r"/v1/(?:models|tunedModels)/(?!ft:)[^/:]+:[A-Za-z]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +83,12 @@ class Upstream:
     @classmethod
     def of(cls, name: str, url: str) -> "Upstream":
         """The upstream of a base URL. Raises BadSetting."""
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            port = -1
-        wrong = parts.scheme not in ("http", "https") or not parts.hostname or port == -1
+            parts, port = urlsplit(""), None
+        wrong = parts.scheme not in ("http", "https") or not parts.hostname
         if wrong or parts.query or parts.fragment or parts.username is not None:
             raise BadSetting(
                 f"upstream {name}: {url!r} is not a base URL",
@@ -211,6 +214,6 @@ class Routes:
 def dialect_of(target: str) -> Dialect | None:
     """Whose API a path has the shape of."""
     path = target.partition("?")[0]
-    if path.startswith("/v1/models/") and ":" in path:  # models/NAME:generateContent
+    if _GEMINI_VERB.fullmatch(path):
         return Dialect.GEMINI
     return next((dialect for start, dialect in _SHAPES if path.startswith(start)), None)

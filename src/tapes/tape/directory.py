@@ -6,11 +6,14 @@ Rule 2: what an answer does not say about itself lies in hidden folders, so that
         holds one visible file per answer: `.requests/<key>.json`, `.blobs/<hash>`, and
         `.incomplete/<key>.json` for streams that did not end. They are written before the answer.
 Rule 3: an answer without its request is one of the directory document's own.
+Rule 4: writers share a lock on the folder; a tool that takes bodies away has it alone, so that no
+        answer comes to name a body that is about to go.
 
 Knows nothing of modes or keys beyond their form.
 """
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
@@ -155,18 +158,32 @@ class DirectoryTape:
         Raises UnwritableTape, NotAnAnswer.
         """
         self._require_open()
-        row, bodies = row_and_bodies(exchange)
-        files = self._files_of(exchange, row)
         try:
             make_folder(self._folder)
-            fresh = [
-                (f"{_BLOBS}/{name}", data)
-                for name, data in bodies.items()
-                if not os.path.exists(f"{self._folder}/{_BLOBS}/{name}")
-            ]
-            self._put([*fresh, *files])
+            with self._shared():
+                self.put(exchange)
         except OSError as error:
             raise unwritable(self.path, error) from error
+
+    @contextlib.contextmanager
+    def _shared(self) -> Iterator[None]:
+        fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(fd)
+
+    def put(self, exchange: Exchange) -> None:
+        """As `append`, for whoever holds the folder's lock. Raises OSError."""
+        row, bodies = row_and_bodies(exchange)
+        files = self._files_of(exchange, row)
+        fresh = [
+            (f"{_BLOBS}/{name}", data)
+            for name, data in bodies.items()
+            if not os.path.exists(f"{self._folder}/{_BLOBS}/{name}")
+        ]
+        self._put([*fresh, *files])
 
     @staticmethod
     def _files_of(exchange: Exchange, row: dict[str, Json]) -> list[tuple[str, bytes]]:

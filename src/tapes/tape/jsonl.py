@@ -42,7 +42,7 @@ from tapes.tape.commit import GroupCommit
 from tapes.tape.descriptors import Descriptor
 from tapes.tape.forks import bring_through_forks
 from tapes.tape.lines import BODY, LineFile, Place, is_body, key_of_line
-from tapes.tape.named import file_status, local_of, unreadable
+from tapes.tape.named import file_status, local_of, patiently, unreadable
 from tapes.tape.rowtext import line_of, read_row, write_row
 
 log = logging.getLogger(__name__)
@@ -229,7 +229,7 @@ class JsonlTape:
     def _write(self, batch: Sequence[_Item]) -> int:
         """Append as much of a batch as can be made durable; gives the number of exchanges."""
         try:
-            for _ in range(_TRIES):
+            for _ in patiently():
                 fd = self._locked()
                 try:
                     lines = self._lines_under_lock(fd)

@@ -5,10 +5,15 @@ A link to nothing is an error and no empty tape: what it led to may be on a disk
 
 import os
 import stat
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tapes.errors import UnreadableTape
 from tapes.tape.beside import FOLDER
+
+# How long a writer waits for others: for a lock, and where one file after another has its name.
+PATIENCE_S = 60.0
 
 
 def local_of(path: str) -> tuple[Path, str]:
@@ -18,6 +23,13 @@ def local_of(path: str) -> tuple[Path, str]:
     """
     real = os.path.realpath(path)
     return Path(os.path.dirname(real)) / FOLDER, os.path.basename(real)
+
+
+def patiently() -> Iterator[None]:
+    """Once more and once more, for as long as a writer is patient with others."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        yield
 
 
 def file_status(path: str, shown: str) -> os.stat_result | None:

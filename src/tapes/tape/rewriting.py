@@ -399,7 +399,7 @@ class DirectoryEditor:
             def body(name: str, bodies: dict[str, bytes] = row.bodies) -> bytes:
                 return bodies[name] if name in bodies else self.rows.body(name)
 
-            self._tape.append(exchange_of(row.row, self.path, _file_of(row), body))
+            self._tape.put(exchange_of(row.row, self.path, _file_of(row), body))
 
     def _remove(self, name: str, inode: int) -> None:
         """Take an answer away, unless somebody has put another one in its place meanwhile.

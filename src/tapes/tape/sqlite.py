@@ -44,7 +44,7 @@ from tapes.tape.base import (
 from tapes.tape.beside import identity, make_folder, sync_folder
 from tapes.tape.commit import GroupCommit
 from tapes.tape.forks import bring_through_forks
-from tapes.tape.named import file_status, local_of
+from tapes.tape.named import PATIENCE_S, file_status, local_of, patiently
 from tapes.tape.rowtext import read_row, write_row
 
 # What marks a database as a tape: "tape", as a number.
@@ -74,10 +74,6 @@ _INSERT = (
     "INSERT INTO exchanges (key, state, canonicalizer, recorded_at, row) VALUES (?, ?, ?, ?, ?)"
 )
 _INSERT_BODY = "INSERT OR IGNORE INTO blobs VALUES (?, ?)"
-# How often a file may turn out to be another one while it is written.
-_TRIES = 100
-# How long somebody else may have the database locked.
-_PATIENCE_S = 60.0
 
 _Item = tuple[tuple[str, str, str, str | None, str], dict[str, bytes]]  # a row, its bodies
 _Result = TypeVar("_Result")
@@ -265,7 +261,7 @@ class SqliteTape:
     def _write(self, batch: Sequence[_Item]) -> int:
         """Insert a batch, or its first where it cannot be inserted whole; gives the number."""
         try:
-            for _ in range(_TRIES):  # it may have gone into a file that was replaced meanwhile
+            for _ in patiently():  # it may have gone into a file that was replaced meanwhile
                 if self._inserted(batch):
                     return len(batch)
         except (sqlite3.Error, OSError, OverflowError) as error:
@@ -425,7 +421,7 @@ def _connect(file: str, options: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{quote(os.path.abspath(file))}?{options}",
         uri=True,
-        timeout=_PATIENCE_S,
+        timeout=PATIENCE_S,
         check_same_thread=False,
     )
     connection.text_factory = bytes  # what is no UTF-8 is damage, and has a place
@@ -440,7 +436,7 @@ def _connect(file: str, options: str) -> sqlite3.Connection:
 def _writing(file: str) -> sqlite3.Connection:
     """A connection that writes, with the tables made. Raises sqlite3.Error."""
     connection = sqlite3.connect(
-        file, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
+        file, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False
     )
     try:
         # Where the file system cannot share memory it stays without a log, and is as safe.
@@ -455,7 +451,7 @@ def _writing(file: str) -> sqlite3.Connection:
 
 def _patiently(open_it: Callable[[], _Result]) -> _Result:
     """Try again while others change how the database keeps its log: SQLite does not wait there."""
-    until = time.monotonic() + _PATIENCE_S
+    until = time.monotonic() + PATIENCE_S
     while True:
         try:
             return open_it()
