@@ -9,8 +9,10 @@ import uvicorn
 from fastapi import FastAPI
 from openapi_spec_validator import validate
 
+from tapes.access import token_hash
 from tapes.services.host import Setup
 from tapes.services.mounting import Described, in_front_of
+from tapes.services.replying import reply_error
 from tapes.services.sources import Listed
 from tests.servers import closed_port
 
@@ -92,6 +94,35 @@ def test_an_application_that_cannot_begin_ends_the_host_too() -> None:
     with pytest.raises(SystemExit), beside(server.serve, lambda: None):
         pass
     assert not server.started
+
+
+@pytest.mark.row("C7")
+def test_a_gate_decides_for_every_route_and_its_tokens_go_no_further() -> None:
+    def gate(app: Any) -> Any:
+        async def gated(scope: Any, receive: Any, send: Any) -> None:
+            given = dict(scope["headers"]).get(b"authorization")
+            if given != b"Bearer sesame":
+                await reply_error(send, 401, "no", "not without the word")
+            else:
+                await app(scope, receive, send)
+
+        return gated
+
+    own = application([])
+    with serving_service() as service:
+        setup = Setup(
+            sources=Listed((service.source,), "test"),
+            access=None,
+            own_tokens=frozenset({token_hash("sesame")}),
+        )
+        app = in_front_of(own, own.openapi, setup, gate=gate)
+        with served(app) as port:
+            until(lambda: "summary" in app.host.registry.snapshot.services)
+            for path in ("/v1/sessions", "/v1/cassettes", "/v1/cassettes/summary/x", "/openapi"):
+                assert ask(port, "GET", path).status == 401, path
+                known = {"Authorization": "Bearer sesame", "Host": "any.name", "Origin": "null"}
+                assert ask(port, "GET", path, known).status == 200, path
+    assert service.last.header("authorization") is None
 
 
 def test_the_document_is_made_once_and_the_applications_own_word_stands() -> None:

@@ -14,7 +14,7 @@
 A name cannot begin with a dash, so what stands below `-` is no service's. Whatever else is asked
 goes to the application that this one stands in front of, if there is one.
 
-Rule 1: nobody is answered whom the access does not allow.
+Rule 1: nobody is answered whom the access does not allow. Without one, somebody in front decides.
 Rule 2: a route reads one snapshot and waits for no source.
 """
 
@@ -68,7 +68,7 @@ class ServicesApp:
         contracts: Collection[str] = ("v1",),
         mcp: App | None = None,
         inner: App | None = None,
-        access: Access | None = None,
+        access: Access | None,
         only_documented: bool = False,
         sandbox: bool = True,
     ) -> None:
@@ -79,7 +79,7 @@ class ServicesApp:
         self._contracts = contracts
         self._mcp = mcp
         self._inner = inner
-        self._access = access or Access()
+        self._access = access
         self._relaying = Relaying(caller, only_documented=only_documented, sandbox=sandbox)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,6 +125,8 @@ class ServicesApp:
 
     def _why_not(self, scope: Scope) -> tuple[int, str, str] | None:
         """Why somebody gets no answer (rule 1). A page of the host itself is no stranger."""
+        if self._access is None:
+            return None
         host = (header(scope, b"host") or b"").decode("latin-1")
         origin = (header(scope, b"origin") or b"").decode("latin-1") or None
         if origin is not None and urlsplit(origin).netloc.lower() == host.lower():

@@ -10,14 +10,14 @@ Rule 3: a service speaks for itself alone. On the way back it sets none of the h
 Knows nothing of ASGI or MCP.
 """
 
-import hashlib
 import hmac
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 
+from tapes.access import token_hash
 from tapes.errors import TooSlow, Unreachable
 from tapes.forwarding import Answer, Body, Headers, Patience, Sender, end_to_end
 from tapes.services.admission import Service
@@ -42,11 +42,6 @@ ORIGIN_WIDE = frozenset(
 )
 
 
-def token_hash(token: str) -> str:
-    """What is kept of a token."""
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
-
-
 class Caller:
     """Asks services on behalf of others."""
 
@@ -55,12 +50,12 @@ class Caller:
         sender: Sender,
         limits: Callable[[str], Limits] = lambda _: Limits(),
         *,
-        token_sha256: str | None = None,
+        tokens: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sender = sender
         self._limits = limits
-        self._token = token_sha256
+        self._tokens = tuple(tokens)
         self._clock = clock
         self.traffic: dict[str, Traffic] = {}
 
@@ -121,12 +116,14 @@ class Caller:
         return kept
 
     def is_ours(self, authorization: bytes) -> bool:
-        """Whether these credentials are the host's token."""
-        if self._token is None:
+        """Whether these credentials are a token of the host's. Only hashes of those are known."""
+        if not self._tokens:
             return False
         scheme, _, token = authorization.partition(b" ")
         given = token_hash(token.strip().decode("utf-8", "surrogateescape"))
-        return scheme.lower() == b"bearer" and hmac.compare_digest(given, self._token)
+        return scheme.lower() == b"bearer" and any(
+            hmac.compare_digest(given, token) for token in self._tokens
+        )
 
 
 def _without_our_cookies(value: bytes) -> bytes:

@@ -66,7 +66,10 @@ class Setup:
     contracts: tuple[str, ...] = ("v1",)
     limits: Limits = field(default_factory=Limits)
     limits_by_name: tuple[tuple[str, Limits], ...] = ()
-    access: Access = field(default_factory=Access)
+    # None where whoever stands in front of the host has decided already.
+    access: Access | None = field(default_factory=Access)
+    # Hashes of further tokens of ours, that services must not see.
+    own_tokens: frozenset[str] = frozenset()
     lenient_tools: bool = False
     only_documented: bool = False
     sandbox: bool = True
@@ -96,7 +99,7 @@ class Host:
         self.caller = Caller(
             self._sender,
             lambda name: by_name.get(name, setup.limits),
-            token_sha256=setup.access.token,
+            tokens=_tokens(setup),
         )
         self._admitting, self._merging = Sidework(), Sidework()
         self._aggregate = Aggregate(self.registry, self._merging, own_document)
@@ -179,6 +182,11 @@ class Host:
                 self._pins.write(pins)
             except OSError as error:
                 log.error("what was approved could not be kept: %s", error)
+
+
+def _tokens(setup: Setup) -> frozenset[str]:
+    own = None if setup.access is None else setup.access.token
+    return setup.own_tokens if own is None else setup.own_tokens | {own}
 
 
 class _Endpoint(Protocol):

@@ -2,9 +2,14 @@
 
     app = in_front_of(api, api.openapi, Setup(sources=...))
 
+    setup = Setup(sources=..., access=None, own_tokens=frozenset(hashes))
+    app = in_front_of(api.inner, api.document, setup, gate=api.behind_gate)
+
 Rule 1: the host begins before the other application does and ends after it, in one lifespan.
 Rule 2: the document has the other application's operations, the host's own, and all services'.
         Where the other application describes a path of the host itself, its word stands.
+Rule 3: with a gate, everything passes it, the host's routes and services too, and it alone decides
+        who is answered (`access=None`). Tokens that it takes go no further (`own_tokens`).
 
 Knows nothing of what the other application is.
 """
@@ -25,16 +30,17 @@ Document = dict[str, Json]
 class InFront:
     """The application: the host's routes, and the other's. `host` is the host itself."""
 
-    def __init__(self, inner: App, host: Host) -> None:
+    def __init__(self, inner: App, host: Host, app: App) -> None:
         self.host = host
         self._inner = inner
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or live: for servers that know lifespans."""
         if scope["type"] == "lifespan":
             await self._live(scope, receive, send)
         else:
-            await self.host.app(scope, receive, send)
+            await self._app(scope, receive, send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the host around the other application's life (rule 1)."""
@@ -75,15 +81,16 @@ def in_front_of(
     own_document: Callable[[], Document],
     setup: Setup,
     *,
+    gate: Callable[[App], App] | None = None,
     lookup: Lookup = system_lookup,
 ) -> InFront:
-    """The routes of a host in front of an application with this document (rule 2).
+    """The routes of a host in front of an application with this document (rules 2, 3).
 
     Whoever wants the aggregate made once lets `own_document` give the same object while nothing
     changed, as FastAPI's `openapi` does.
     """
     host = Host(setup, own_document=Described(own_document), inner=inner, lookup=lookup)
-    return InFront(inner, host)
+    return InFront(inner, host, host.app if gate is None else gate(host.app))
 
 
 class Described:

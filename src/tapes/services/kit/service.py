@@ -27,7 +27,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from tapes.errors import BadManifest, BadSetting
+from tapes.errors import BadManifest, BadSetting, TapesError
 from tapes.services import manifest as manifests
 from tapes.services.admission import EXTENSION, admit
 from tapes.services.admission import Service as Admitted
@@ -87,6 +87,7 @@ class Service:
         )
         self.app.add_exception_handler(RequestValidationError, _bad_request)
         self.app.add_exception_handler(HTTPException, _failed)
+        self.app.add_exception_handler(TapesError, _told)
         self.app.add_exception_handler(Exception, _broken)
         self.app.add_api_route(
             self.manifest.health, self._health, include_in_schema=False, methods=["GET"]
@@ -267,6 +268,11 @@ async def _bad_request(_request: Request, error: Exception) -> Response:
 async def _failed(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+
+
+async def _told(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, TapesError)
+    return JSONResponse({"error": error.message}, error.http_status)
 
 
 async def _broken(_request: Request, _error: Exception) -> Response:
