@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.suites import Suite
+
 SETTINGS = ("CASSETTE_", "TAPES_", "DEMO_LIVE")
 
 
@@ -29,3 +31,9 @@ def reference_data() -> Path:
     if not path or not Path(path).is_dir():
         pytest.skip("TAPES_REFERENCE_DATA names no folder of reference data")
     return Path(path)
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    """An empty folder for a test suite, with a pytest of its own."""
+    return Suite(pytester, monkeypatch)

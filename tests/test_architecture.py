@@ -33,7 +33,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "lanes", "guard", "transports/", "capture/", "projector", "api/", "services/",
     ),
     "open": ("config", "opening", "using", "demo/"),
-    "run": ("server", "pytest_plugin", "cli/"),
+    "run": ("server", "testing/", "pytest_plugin", "cli/"),
 }  # fmt: skip
 
 # Modules of values alone: they import only each other, and nothing that waits, counts or draws.
