@@ -4,7 +4,7 @@ Rule 1: who runs the tests has the last word: command line, environment, marker,
         the tests, ini file, in this order.
 Rule 2: none of it opens the latch.
 
-Knows nothing of pytest.  Pure.
+Knows nothing of pytest.
 """
 
 from collections.abc import Iterable, Mapping

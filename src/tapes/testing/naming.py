@@ -7,7 +7,7 @@ Rule 1: two tests never share a tape by accident. A name that had to be changed 
 Rule 2: a tape that is named is looked for in the folder of tapes, so that tests of one folder
         share it; a name with a folder is a path from the test's own folder.
 
-Knows nothing of tapes or pytest.  Pure.
+Knows nothing of tapes or pytest.
 """  # noqa: E501  # the example is one line
 
 import hashlib

@@ -86,7 +86,7 @@ def _is_recorded(path: str) -> bool:
 
 def _of_cassettes(file: str) -> MemoryTape:
     tape = MemoryTape()
-    tape.path = file
+    tape.path = shown(file)
     return tape
 
 

@@ -6,7 +6,7 @@ Rule 2: what would keep something from coming to rest, or choose another recordi
 Rule 3: matching by less than the whole request is no option here (a changed prompt must not get
         the old answer): it is noted, and the whole request counts.
 
-Knows nothing of pytest.  Pure.
+Knows nothing of pytest.
 """
 
 import re
