@@ -7,6 +7,7 @@ import pytest
 
 from tests.suites import Suite
 
+collect_ignore = ["data"]  # suites that tests run in a pytest of their own
 SETTINGS = ("CASSETTE_", "TAPES_", "DEMO_LIVE")
 
 

@@ -16,17 +16,18 @@ SOURCES = Path(__file__).parent.parent / "src" / "tapes"
 LAYERS: dict[str, tuple[str, ...]] = {
     "words": (
         "errors", "jsontext", "loosejson", "exchange", "varying", "wire", "credentials",
-        "canonical", "patterns", "views", "redact", "expiry", "waiting", "host_keys", "drift",
-        "envelope", "rows",
+        "canonical", "patterns", "views", "redact", "expiry", "waiting", "host_keys", "places",
+        "drift", "envelope", "rows",
     ),
     "keep, read": (
         "providers/", "tape/", "guarding/", "state", "budget", "flights", "repeats", "origin",
         "modes", "prices", "project",
     ),
     "decide": (
-        "halt", "report", "hot", "permit", "sending", "explain", "cost", "refusals", "calling",
-        "cassette", "refreshing", "effects", "directory_contract", "interchange/", "moving",
-        "summary", "comparing", "scanning", "spending", "stats", "explanation", "derive/",
+        "halt", "report", "hot", "sketches", "permit", "sending", "explain", "summary",
+        "diagnosis", "cost", "refusals", "calling", "cassette", "refreshing", "effects",
+        "directory_contract", "interchange/", "moving",
+        "comparing", "scanning", "spending", "stats", "explanation", "derive/",
         "store/", "forwarding",
     ),
     "move": (

@@ -26,7 +26,7 @@ def test_it_replays_from_its_cassettes_and_writes_nothing(vcr_suite: Suite) -> N
         *NEEDS, "-p", "no:cacheprovider", "--record-mode=none", "--block-network"
     )
     result.assert_outcomes(passed=TESTS)
-    result.stdout.fnmatch_lines(["8 tapes (replay): 9 served (*), 0 live, 0 refused"])
+    result.stdout.fnmatch_lines(["9 tapes (replay): 9 served (*), 0 live, 0 refused"])
     left = sorted(path for path in vcr_suite.path.rglob("*.*") if path.is_file())
     assert [path for path in left if path.suffix != ".pyc"] == files
 
@@ -95,4 +95,4 @@ def test_with_pytest_recording_installed_its_words_stay_its_own(vcr_suite: Suite
         )
     result = vcr_suite.run_with_others("-p", "no:recording")
     result.assert_outcomes(passed=TESTS + 1)
-    result.stdout.fnmatch_lines(["9 tapes (replay)*"])
+    result.stdout.fnmatch_lines(["10 tapes (replay): 9 served*"])

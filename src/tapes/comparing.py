@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from tapes.errors import TapesError
 from tapes.exchange import Exchange, Response, State, header
-from tapes.explain import Difference, differences, leaves_of
 from tapes.jsontext import Json, read
+from tapes.places import Difference, differences, leaves_of
 from tapes.tape.base import Tape
 from tapes.tape.copying import answer_digest
 from tapes.tape.raw import Progress, Rows, exchanges, open_rows, silent

@@ -26,8 +26,8 @@ def _summary(gathered: Gathered) -> Iterator[str]:
         f"{count} {what} ({', '.join(modes)}): {total['served']} served ({total['reused']} reused),"
         f" {total['live']} live, {total['refused']} refused"
     )
-    if total["served"]:
-        saved = gathered.saved()
+    saved = gathered.saved() if total["served"] else None
+    if saved is not None and saved.bytes:
         parts = [f"{saved.bytes:,} bytes"]
         parts += [f"{saved.tokens:,} tokens"] if saved.tokens else []
         parts += [f"{saved.usd:.4f} USD"] if saved.usd else []

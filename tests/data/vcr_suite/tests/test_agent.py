@@ -50,7 +50,7 @@ def test_models_with_requests(base_url):
 
 
 @pytest.mark.block_network
-@pytest.mark.vcr()
+@pytest.mark.vcr
 def test_embeddings(base_url):
     body = {"model": "text-embedding-3-small", "input": "fjord"}
     headers = {"authorization": "Bearer sk-none", "content-type": "application/json"}
