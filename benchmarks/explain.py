@@ -5,6 +5,7 @@ of what recording pays is the recording itself.
 """
 
 import json
+import os
 import random
 import sqlite3
 import tempfile
@@ -80,8 +81,6 @@ def opened(home: str, path: str) -> Tape:
 def _misses(home: str, folder: Path, count: int) -> Iterator[Measurement]:
     path = folder / {"JSONL": "t.jsonl", "SQLite": "t.db", "directory": "t"}[home]
     keys = _write(home, path, count)
-    tape = opened(home, str(path))
-    tape.close()  # its index lies beside it now
     numbers = [7, count // 2, count - 3]
     runs = [in_fresh_process(_MISS, home, str(path), str(number)) for number in numbers]
     right = [run["nearest"] == keys[number] for run, number in zip(runs, numbers, strict=True)]
@@ -110,8 +109,12 @@ def _write(home: str, path: Path, count: int) -> list[str]:
             _put(home, path, rows)
             sketches.add_rows(made)
             made, rows = [], []
-    tape.find("0" * 64)  # as a tape that was recorded here, the file is known to its end
     tape.close()
+    then = time.time() - 100  # a file that changed just now gets no index
+    os.utime(path, (then, then))
+    again = opened(home, str(path))
+    again.find("0" * 64)  # as of a tape that was recorded here, the file is known to its end
+    again.close()
     sketches.settle()
     return keys
 

@@ -101,4 +101,8 @@ REQUIREMENTS = (
     Requirement("N18", "Recordings that nobody uses show up."),
     # F. Features with a test of their own
     Requirement("F07", "Objects that are handed out are independent of each other."),
+    Requirement("F20", "The pytest plugin: one tape a test, shared tapes, workers, a summary."),
+    Requirement("F21", "Suites that are written for the vcr marker run as they are."),
+    Requirement("F22", "Recordings that expire warn, fail, or are made again."),
+    Requirement("F30", "A run that uses no tape pays less than 50 ms for the plugin."),
 )

@@ -340,6 +340,7 @@ async def test_b():
     assert len(server.requests) == 1
 
 
+@pytest.mark.row("F22")
 def test_what_has_expired_warns_fails_or_is_recorded_again(suite: Suite, server: Server) -> None:
     suite.write("test_it.py", ASK + "@pytest.mark.tape\ndef test_a(): ask('x')")
     suite.run("--tape-mode=record", **RECORDING).assert_outcomes(passed=1)
@@ -359,6 +360,7 @@ def test_what_has_expired_warns_fails_or_is_recorded_again(suite: Suite, server:
     assert len(server.requests) == 2
 
 
+@pytest.mark.row("F30")
 def test_a_run_without_tapes_says_nothing_and_imports_nothing(suite: Suite) -> None:
     suite.write(
         "test_it.py",

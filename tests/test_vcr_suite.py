@@ -20,6 +20,7 @@ def vcr_suite(suite: Suite) -> Suite:
     return suite
 
 
+@pytest.mark.row("F21")
 def test_it_replays_from_its_cassettes_and_writes_nothing(vcr_suite: Suite) -> None:
     files = sorted(path for path in vcr_suite.path.rglob("*.*") if path.is_file())
     result = vcr_suite.run(

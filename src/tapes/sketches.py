@@ -44,7 +44,7 @@ _NAME = 8 * 1024
 MOST = 400_000
 _SAMPLE = 2_000
 # What is read of a long text, at its begin and at its end.
-_READ = 2 * 1024
+_READ = 512
 _AT_ONCE = 32
 # What a shared hash is worth, by how many of the recordings have it.
 _WORTH = ((0.5, 1), (0.05, 3), (0.005, 8))
