@@ -309,7 +309,9 @@ def _dumped(value: Json) -> str:
 
 # --- texts ------------------------------------------------------------------------------------
 
-_TOKENS = re.compile(r"\w+|\s+|[^\w\s]")
+# Dates, times, paths and ids are one word.
+_TOKENS = re.compile(r"[\w:/-]+|\s+|[^\w\s]")
+_OF_A_WORD = re.compile(r"[\w:/-]")
 
 
 def word_diff(recorded: str, asked: str) -> str:
@@ -318,9 +320,9 @@ def word_diff(recorded: str, asked: str) -> str:
     tail = common_start(
         recorded[: head - len(recorded) - 1 : -1], asked[: head - len(asked) - 1 : -1]
     )
-    while head and recorded[head - 1].isalnum():
+    while head and _OF_A_WORD.match(recorded[head - 1]):
         head -= 1
-    while tail and recorded[-tail].isalnum():
+    while tail and _OF_A_WORD.match(recorded[-tail]):
         tail -= 1
     before, behind = recorded[:head], recorded[len(recorded) - tail :]
     old = _TOKENS.findall(recorded[head : len(recorded) - tail])
