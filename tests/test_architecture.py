@@ -17,7 +17,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "words": (
         "errors", "jsontext", "loosejson", "exchange", "varying", "wire", "credentials",
         "canonical", "patterns", "views", "redact", "expiry", "waiting", "host_keys", "places",
-        "drift", "envelope", "rows",
+        "answers", "drift", "envelope", "rows",
     ),
     "keep, read": (
         "providers/", "tape/", "guarding/", "state", "budget", "flights", "repeats", "origin",

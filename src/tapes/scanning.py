@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tapes.answers import plain_response
 from tapes.canonical import plain_body
-from tapes.comparing import plain_response
 from tapes.credentials import MARK
 from tapes.errors import TapesError
 from tapes.exchange import Exchange, Headers, Request, Response

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import click
 
+from tapes.answers import plain_response
 from tapes.canonical import plain_body
 from tapes.cli.output import (
     Table,
@@ -21,7 +22,7 @@ from tapes.cli.output import (
     width,
     write,
 )
-from tapes.comparing import TapeDifferences, plain_response
+from tapes.comparing import TapeDifferences
 from tapes.exchange import Exchange, Headers, Request, Response, State
 from tapes.explanation import Explanation
 from tapes.jsontext import Json, compact, read
