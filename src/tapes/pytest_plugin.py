@@ -46,6 +46,7 @@ class _Watched:
     report: "Report"
     fails: bool = True
     told: int = 0
+    is_of_all_tests: bool = False
 
 
 @dataclass(slots=True)
@@ -378,9 +379,11 @@ class _blocked:  # noqa: N801  # a context that reads as what it makes of the ne
         self._run = run
         self._blocked = Blocked(allow)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Watched:
         self._blocked.open()
-        self._run.watched.append(_Watched(self._blocked.cassette.report))
+        watched = _Watched(self._blocked.cassette.report)
+        self._run.watched.append(watched)
+        return watched
 
     def __exit__(self, *_: object) -> None:
         self._blocked.close()
@@ -401,7 +404,8 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
         blocked = _blocked(config.stash[_RUN], [*hosts, *config.getini("tape_allow")])
     except BadSetting as error:
         raise pytest.UsageError(str(error)) from error
-    with blocked:
+    with blocked as watched:
+        watched.is_of_all_tests = True
         return (yield)
 
 
@@ -446,7 +450,7 @@ def _new_refusals(run: _Run) -> "list[Refused]":
 def _forget(run: _Run) -> None:
     """The test is over; the network may stay blocked."""
     if run.watched:
-        run.watched[:] = [w for w in run.watched if w.report.tape.startswith("no tape")]
+        run.watched[:] = [watched for watched in run.watched if watched.is_of_all_tests]
 
 
 def _replaces(call: pytest.CallInfo[None]) -> bool:
