@@ -95,6 +95,28 @@ def test_a_swallowed_miss_fails_all_the_same(suite: Suite, server: Server, where
     assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.mark.row("N15", "N04")
+def test_a_miss_in_a_thread_fails_the_test_that_started_it(suite: Suite, server: Server) -> None:
+    suite.write(
+        "test_it.py",
+        ASK
+        + """
+import threading
+
+@pytest.mark.tape
+def test_a():
+    thread = threading.Thread(target=ask, args=("x",))
+    thread.start()
+    thread.join()
+
+def test_b(): pass
+""",
+    )
+    result = suite.run()
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["cassette miss: *test_a.jsonl"])
+
+
 def test_another_failure_keeps_its_own_report_and_shows_the_refusal_beside(
     suite: Suite, server: Server
 ) -> None:
