@@ -8,6 +8,8 @@ import pytest
 from tests.servers import Server, answer, serving
 from tests.suites import RECORDING, Suite
 
+pytestmark = pytest.mark.timeout(400)  # each test runs several suites of its own
+
 ASK = """
 import os, pytest, httpx
 

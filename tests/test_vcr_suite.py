@@ -9,6 +9,8 @@ import pytest
 from tests.servers import closed_port
 from tests.suites import RECORDING, Suite
 
+pytestmark = pytest.mark.timeout(400)  # each test runs several suites of its own
+
 SUITE = Path(__file__).parent / "data" / "vcr_suite" / "tests"
 TESTS = 9
 NEEDS = ("-p", "anyio")

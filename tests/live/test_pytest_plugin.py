@@ -6,6 +6,8 @@ from tests.live.conftest import Provider
 from tests.servers import closed_port
 from tests.suites import RECORDING, Suite
 
+pytestmark = pytest.mark.timeout(400)  # each test runs several suites of its own
+
 TESTS = """
 import os, pytest, openai, anthropic
 
