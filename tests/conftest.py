@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.postgres import Postgres, running
+from tests.suites import Suite
 
+collect_ignore = ["data"]  # suites that tests run in a pytest of their own
 _numbers = itertools.count()
 SETTINGS = ("CASSETTE_", "TAPES_", "DEMO_LIVE")
 
@@ -47,3 +49,9 @@ def postgres() -> Iterator[Postgres]:
 def database(postgres: Postgres) -> str:
     """The address of a database that this test alone uses."""
     return postgres.new_database(f"test_{next(_numbers)}")
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    """An empty folder for a test suite, with a pytest of its own."""
+    return Suite(pytester, monkeypatch)

@@ -108,5 +108,9 @@ REQUIREMENTS = (
     Requirement("F12", "Any API is recorded without special casing."),
     Requirement("F15", "Every home behaves the same, a server's too."),
     Requirement("F16", "A large body that repeats is stored once."),
+    Requirement("F20", "The pytest plugin: one tape a test, shared tapes, workers, a summary."),
+    Requirement("F21", "Suites that are written for the vcr marker run as they are."),
+    Requirement("F22", "Recordings that expire warn, fail, or are made again."),
     Requirement("F28", "A run's report says what was served, live, refused and unused."),
+    Requirement("F30", "A run that uses no tape pays less than 50 ms for the plugin."),
 )

@@ -16,24 +16,24 @@ SOURCES = Path(__file__).parent.parent / "src" / "tapes"
 LAYERS: dict[str, tuple[str, ...]] = {
     "words": (
         "errors", "jsontext", "loosejson", "exchange", "varying", "wire", "credentials",
-        "canonical", "patterns", "views", "redact", "expiry", "waiting", "host_keys", "drift",
-        "envelope", "rows",
+        "canonical", "patterns", "views", "redact", "expiry", "waiting", "host_keys", "places",
+        "answers", "drift", "envelope", "rows",
     ),
     "keep, read": (
         "providers/", "guarding/", "state", "budget", "flights", "tape/", "repeats", "origin",
         "modes", "prices", "project",
     ),
     "decide": (
-        "halt", "report", "hot", "permit", "sending", "explain", "cost", "refusals", "calling",
-        "cassette", "refreshing", "effects", "directory_contract", "interchange/",
-        "moving", "summary", "comparing", "scanning", "spending", "stats", "tally", "explanation",
-        "derive/", "store/", "forwarding", "access", "listening",
+        "halt", "report", "hot", "sketches", "permit", "sending", "explain", "summary",
+        "diagnosis", "cost", "refusals", "calling", "cassette", "refreshing", "effects",
+        "directory_contract", "interchange/", "moving", "comparing", "scanning", "spending",
+        "stats", "tally", "explanation", "derive/", "store/", "forwarding", "access", "listening",
     ),
     "move": (
         "lanes", "guard", "transports/", "capture/", "projector", "api/", "services/",
     ),
     "open": ("config", "pointing", "lives", "opening", "using", "demo/"),
-    "run": ("checkup", "server", "pytest_plugin", "cli/"),
+    "run": ("checkup", "server", "testing/", "pytest_plugin", "cli/"),
 }  # fmt: skip
 
 # Modules of values alone: they import only each other, and nothing that waits, counts or draws.

@@ -44,7 +44,7 @@ def test_one_other_word_in_a_stream_is_one_difference() -> None:
 
 def test_a_stream_with_one_event_less_differs_though_its_events_are_alike() -> None:
     found = exchange_differences(chat("x", "na", "na"), chat("x", "na", "na", "na"))
-    assert "response.events" in {difference.place for difference in found}
+    assert "response.the number of events" in {difference.place for difference in found}
 
 
 def test_request_and_response_are_told_apart() -> None:
@@ -57,4 +57,4 @@ def test_an_answer_that_is_no_json_is_one_leaf() -> None:
     found = chat("x")
     response = Response(500, (("a", "1"), ("A", "2")), (Piece(0.1, b"\xffoops"),))
     leaves = answer_leaves(replace(found, response=response))
-    assert leaves == {"status": 500, "headers.a": "1, 2", "body": "\\xffoops"}
+    assert leaves == {"status": 500, "headers.a": "1, 2", "the body": "\\xffoops"}

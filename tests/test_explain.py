@@ -7,7 +7,8 @@ from hypothesis import given
 
 from tapes.errors import DamagedTape
 from tapes.exchange import Exchange, Request, Response, State
-from tapes.explain import Difference, differences, find_nearest, leaves_of, nearest
+from tapes.explain import find_nearest, nearest
+from tapes.places import Difference, differences, leaves_of
 from tapes.tape.base import MemoryTape
 from tapes.varying import Rule
 from tests.strategies import JSON

@@ -66,6 +66,7 @@ from tapes.providers.bounds import hides_variance
 from tapes.redact import SECRET_PATTERNS, Redactor
 from tapes.repeats import Errors, Order
 from tapes.report import Report, keep_report
+from tapes.sketches import Sketches
 from tapes.state import STATE
 from tapes.tape.base import SharedTape, Tape
 from tapes.tape.beside import make_local
@@ -186,6 +187,7 @@ class Cassette:
             ledger=self._shared_ledger,
             price=price,
             store_errors=self.declared.errors == "store",
+            sketches=Sketches(self.tape),
         )
         self._finalizer = weakref.finalize(self, keep_report, self.report)
         listen()
@@ -195,6 +197,7 @@ class Cassette:
         self._finalizer()
         self._hot.clear()
         self.tape.close()
+        self._recorder.sketches.settle()
         if self._ledger is not None:
             self._ledger.close()
 
@@ -341,13 +344,13 @@ class Cassette:
             if not self.declared.rules and _is_the_same(kept, request):
                 return Clean(kept, question.raw_key)
             http, rules = http_identity(kept, self.declared.rules, self.declared.headers)
-            return Clean(kept, key_of(http_text(http)), rules)
+            return Clean(kept, key_of(http_text(http)), rules, http)
         identity = self.canonicalizer.identity(request)
         plain = self.redactor.value(identity, question.text)
         varied, rules = vary_json(plain, self.declared.rules)
         if varied is identity:
-            return Clean(plain, question.raw_key)
-        return Clean(plain, key_of(self.canonicalizer.text(varied)), rules)
+            return Clean(plain, question.raw_key, (), varied)
+        return Clean(plain, key_of(self.canonicalizer.text(varied)), rules, varied)
 
     def _find(self, key: str) -> Exchange | None:
         """The exchange that answers under a key; what did not end answers nothing."""

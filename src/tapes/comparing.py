@@ -7,17 +7,16 @@ Knows nothing of terminals.
 """
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tapes.errors import TapesError
+from tapes.answers import plain_response, said
 from tapes.exchange import Exchange, Response, State, header
-from tapes.explain import Difference, differences, leaves_of
-from tapes.jsontext import Json, read
+from tapes.jsontext import Json
+from tapes.places import Difference, differences, leaves_of
 from tapes.tape.base import Tape
 from tapes.tape.copying import answer_digest
 from tapes.tape.raw import Progress, Rows, exchanges, open_rows, silent
-from tapes.wire import decoded, frames_of
+from tapes.wire import frames_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,52 +98,8 @@ def answer_leaves(exchange: Exchange) -> dict[str, Json]:
     for name, value in response.headers:
         place = f"headers.{name.lower()}"
         leaves[place] = f"{leaves[place]}, {value}" if place in leaves else value
-    leaves.update(_body_leaves(response))
+    frames = frames_of(header(response.headers, "content-type"), plain_response(response))
+    if frames is not None:
+        leaves["the number of events"] = len(frames)
+    leaves.update(said(response))
     return leaves
-
-
-def _body_leaves(response: Response) -> Iterator[tuple[str, Json]]:
-    body = plain_response(response)
-    frames = frames_of(header(response.headers, "content-type"), body)
-    if frames is None:
-        try:
-            yield from leaves_of(read(body)).items()
-        except ValueError:
-            yield "body", body.decode("utf-8", "backslashreplace")
-        return
-    laid: dict[str, list[Json]] = {}
-    for frame in frames:
-        try:
-            value = leaves_of(read(frame.text.encode()))
-        except ValueError:
-            value = {"data": frame.text}
-        for place, item in value.items():
-            laid.setdefault(place, []).append(item)
-    yield "events", len(frames)
-    for place, items in laid.items():
-        yield place, _laid_over(place, items)
-
-
-# Members whose texts are parts of one text, event after event.
-_PARTS = ("content", "text", "delta", "arguments", "partial_json", "thinking", "reasoning_content")
-
-
-def _laid_over(place: str, items: list[Json]) -> Json:
-    """One value for what the events of a stream say at one place."""
-    texts = [item for item in items if isinstance(item, str)]
-    if place.endswith(_PARTS) and texts:
-        return "".join(texts)
-    if all(item == items[0] for item in items):
-        return items[0]
-    if len(texts) == len(items):
-        return "".join(texts)
-    words = [item for item in items if item is not None]
-    return words[-1] if words else None
-
-
-def plain_response(response: Response) -> bytes:
-    """The body with its content coding undone, or as it is where nobody can undo it."""
-    try:
-        return decoded(response.body, header(response.headers, "content-encoding")).data
-    except TapesError:
-        return response.body

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tapes.errors import TapesError
+from tapes.answers import last_name, leaves_of_answer, said, steps_of
 from tapes.exchange import Response, header
-from tapes.jsontext import Json, read
-from tapes.wire import decoded, frames_of
+from tapes.jsontext import Json
 
 
 class Kind(StrEnum):
@@ -53,7 +52,7 @@ class Change:
 def changes(recorded: Response | Json, now: Response | Json) -> tuple[Change, ...]:
     """Every place where two answers differ, in the order of the recorded one."""
     if not isinstance(recorded, Response) or not isinstance(now, Response):
-        return tuple(_differing(dict(_leaves(recorded, "")), dict(_leaves(now, ""))))
+        return tuple(_differing(dict(leaves_of_answer(recorded)), dict(leaves_of_answer(now))))
     found = list[Change]()
     if recorded.status != now.status:
         found.append(Change(Kind.STATUS, "status", recorded.status, now.status))
@@ -61,83 +60,12 @@ def changes(recorded: Response | Json, now: Response | Json) -> tuple[Change, ..
         old, new = header(recorded.headers, name), header(now.headers, name)
         if old != new:
             found.append(Change(Kind.HEADER, name, old, new))
-    found += _differing(_said(recorded), _said(now))
+    found += _differing(said(recorded), said(now))
     return tuple(found)
-
-
-# --- what an answer says ----------------------------------------------------------------------
-
-
-def _said(response: Response) -> dict[str, Json]:
-    """What a body says, place by place: leaves of JSON, joined ones of a stream, or its text."""
-    body = response.body
-    try:
-        body = decoded(body, header(response.headers, "content-encoding")).data
-    except TapesError:
-        pass  # compared as it is
-    frames = frames_of(header(response.headers, "content-type"), body)
-    if frames is not None:
-        return _joined([frame.text for frame in frames])
-    try:
-        return dict(_leaves(read(body), ""))
-    except ValueError:
-        return {"the body": body.decode("latin-1")}
-
-
-# Members whose text comes in parts, in the words of the providers that stream.
-_PARTS = frozenset(
-    {
-        "arguments", "content", "data", "delta", "input", "output_text", "partial_json",
-        "reasoning", "reasoning_content", "refusal", "response", "summary_text", "text",
-        "thinking", "transcript",
-    }
-)  # fmt: skip
-_POSITIONS = ("index", "output_index", "content_index", "summary_index")
-
-
-def _joined(texts: list[str]) -> dict[str, Json]:
-    """The leaves of all events together: parts joined, of the rest the last."""
-    said: dict[str, Json] = {}
-    for text in texts:
-        try:
-            value = read(text.encode())
-        except ValueError:
-            said["events"] = [*said.get("events", ()), text]
-            continue
-        kind = f"{value['type']}: " if isinstance(value, dict) and "type" in value else ""
-        for place, leaf in _leaves(value, _position(value)):
-            name = f"{kind}{place}"
-            if _last_name(place) not in _PARTS or not isinstance(said.get(name), str):
-                said[name] = leaf
-            elif isinstance(leaf, str):
-                said[name] += leaf
-    return said
-
-
-def _position(value: Json) -> str:
-    """Which of several parallel parts an event belongs to, as a prefix of its places."""
-    if not isinstance(value, dict):
-        return ""
-    numbers = [str(value[name]) for name in _POSITIONS if isinstance(value.get(name), int)]
-    return f"#{'.'.join(numbers)}" if numbers else ""
-
-
-def _leaves(value: Json, place: str) -> Iterator[tuple[str, Json]]:
-    if isinstance(value, dict) and value:
-        for name, item in value.items():
-            yield from _leaves(item, f"{place}.{name}" if place else name)
-    elif isinstance(value, list) and value:
-        for number, item in enumerate(value):
-            # Streams number their parts: the number in the item, not in the list, is its place.
-            own = item.get("index") if isinstance(item, dict) else None
-            yield from _leaves(item, f"{place}[{own if isinstance(own, int) else number}]")
-    else:
-        yield place or "the body", value
 
 
 # --- how it differs ---------------------------------------------------------------------------
 
-_STEP = re.compile(r"[^.\[\]# ]+")
 _IDS = re.compile(
     r"(^|_)id$|Id$|^system_fingerprint$|^obfuscation$|^signature$|^encrypted_content$"
 )
@@ -148,17 +76,12 @@ _USAGES = re.compile(
 )
 
 
-def _last_name(place: str) -> str:
-    names = [step for step in _STEP.findall(place) if not step.isdigit()]
-    return names[-1] if names else ""
-
-
 def _kind_of(place: str) -> Kind | None:
     """What a place is about where that changes with every answer; None for what the answer says."""
-    names = _STEP.findall(place)
+    names = steps_of(place)
     if any(_USAGES.search(name) for name in names):
         return Kind.USAGE
-    last = _last_name(place)
+    last = last_name(place)
     if _IDS.search(last):
         return Kind.ID
     return Kind.TIME if _TIMES.search(last) else None

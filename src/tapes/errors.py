@@ -61,9 +61,11 @@ class CassetteError(SystemExit):
         super().__init__(f"{message}\n{remedy}" if remedy else message)
         self.message = message
         self.remedy = remedy
+        # Why, as data that JSON can say: see explain. None where there is no more to say.
+        self.diagnosis: dict[str, object] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.message, self.remedy)
+        return type(self), (self.message, self.remedy), {"diagnosis": self.diagnosis}
 
 
 class BudgetExhausted(CassetteError, RuntimeError, metaclass=_WithoutException):

@@ -1,39 +1,52 @@
 """Why a request has no answer: the nearest recording, and the places where the two differ.
 
-Knows nothing of modes or messages beyond one line.
+Rule 1: it takes as long as its patience says and no longer, however large the tape is; what was
+        not looked at is said.
+Rule 2: a large tape is searched by its sketches, a small one is read.
+
+Knows nothing of modes or of what a difference may come from.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tapes.canonical import http_identity
 from tapes.errors import TapesError
 from tapes.exchange import Exchange, Request, State
 from tapes.jsontext import Json
+from tapes.places import Difference, differences, is_same, leaves_of
+from tapes.sketches import Sketches, row_of
 from tapes.tape.base import Tape
-from tapes.varying import Rule, vary_json
+from tapes.varying import Rule
 
 # What looking for the nearest recording may take before the refusal is raised.
-PATIENCE_S = 0.2
+PATIENCE_S = 0.15
 _SHOWN_PLACES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A place where a request and a recording differ; None stands for nothing there."""
-
-    place: str
-    asked: Json
-    recorded: Json
+# So many recordings are read whole once their sketches say that they are near.
+_CANDIDATES = 16
+_KEPT_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A recording that is like the request, and how it differs."""
+    """A recording that is like the request, and how it differs.
+
+    `looked_at` says how many recordings there was time to look at; None where it was all of them.
+    """
 
     exchange: Exchange
     differences: tuple[Difference, ...]
+    looked_at: int | None = None
+
+    def line(self) -> str:
+        """One line that names the recording and where it differs."""
+        key = self.exchange.key[:12]
+        places = [difference.place for difference in self.differences[:_SHOWN_PLACES]]
+        more = len(self.differences) - len(places)
+        if not places:
+            return f"nearest: {key}, which differs in what a rule or redaction covers"
+        tail = f" and {more} more" if more > 0 else ""
+        return f"nearest: {key}, differs at {', '.join(places)}{tail}"
 
 
 def nearest(
@@ -47,16 +60,7 @@ def nearest(
     `rules` and `headers` are what is declared for the tape: a place that may vary is no difference.
     """
     near = find_nearest(tape, request, rules, headers)
-    if near is None:
-        return None
-    places = [difference.place for difference in near.differences[:_SHOWN_PLACES]]
-    more = len(near.differences) - len(places)
-    if not places:
-        return (
-            f"nearest: {near.exchange.key[:12]}, which differs in what a rule or redaction covers"
-        )
-    tail = f" and {more} more" if more > 0 else ""
-    return f"nearest: {near.exchange.key[:12]}, differs at {', '.join(places)}{tail}"
+    return None if near is None else near.line()
 
 
 def find_nearest(
@@ -67,78 +71,82 @@ def find_nearest(
     patience: float = PATIENCE_S,
 ) -> Near | None:
     """The recording that shares most with the request; the latest of equals."""
-    wanted: dict[str, Json] = {}
-    best: tuple[float, Exchange, dict[str, Json]] | None = None
-    until = time.monotonic() + patience
+    search = _Search(tape, rules, headers, time.monotonic() + patience)
     try:
-        wanted = leaves_of(request, rules, headers)
-        for exchange in tape.exchanges():
-            if exchange.request is not None and exchange.state is State.COMPLETE:
-                leaves = leaves_of(exchange.request, rules, headers)
-                score = _likeness(wanted, leaves)
-                if best is None or score >= best[0]:
-                    best = (score, exchange, leaves)
-            if time.monotonic() > until:
-                break
+        search.wanted = leaves_of(request, rules, headers)
+        search.look()
     except (TapesError, RecursionError):
         pass  # damage or a monster elsewhere must not hide the refusal
-    return None if best is None else Near(best[1], differences(wanted, best[2]))
+    if search.best is None:
+        return None
+    _, exchange, leaves = search.best
+    return Near(exchange, differences(search.wanted, leaves), search.looked_at)
 
 
-def differences(asked: dict[str, Json], recorded: dict[str, Json]) -> tuple[Difference, ...]:
-    """The places that are not the same, in the order in which the request has them."""
-    places = dict.fromkeys((*asked, *recorded))
-    return tuple(
-        Difference(place, asked.get(place), recorded.get(place))
-        for place in places
-        if not _is_same(place, asked, recorded) and not _is_shell(place, places)
-    )
+class _Search:
+    """One search on one tape."""
+
+    def __init__(
+        self, tape: Tape, rules: tuple[Rule, ...], headers: frozenset[str], until: float
+    ) -> None:
+        self._tape, self._rules, self._headers, self._until = tape, rules, headers, until
+        self._sketches = Sketches(tape)
+        self._made: list[bytes] = []
+        self.wanted: dict[str, Json] = {}
+        self.best: tuple[float, Exchange, dict[str, Json]] | None = None
+        self.looked_at: int | None = None
+
+    def look(self) -> None:
+        if not self._sketches.load():
+            self._read(self._tape.exchanges())
+            return
+        near = self._sketches.nearest(self.wanted, _CANDIDATES)
+        for key in reversed(near):  # of equals the later one is nearer
+            self._hold(self._tape.find(key))
+        if self.best is None:  # it shares nothing with any of them
+            self._read(self._tape.exchanges(), keeps=False)
+        elif not self._sketches.are_complete:
+            missing = self._tape.keys() - self._sketches.keys()
+            self._read(filter(None, map(self._tape.find, missing)))
+
+    def _read(self, exchanges: Iterator[Exchange], *, keeps: bool = True) -> None:
+        """Compare with one after the other, and keep their sketches for the next time."""
+        keeps = keeps and self._sketches.are_kept
+        try:
+            for number, exchange in enumerate(exchanges, 1):
+                self._hold(exchange, keeps=keeps)
+                if time.monotonic() > self._until:
+                    self.looked_at = number
+                    return
+        finally:
+            self._keep_made()
+        if keeps:
+            self._sketches.mark_complete()
+
+    def _hold(self, exchange: Exchange | None, *, keeps: bool = False) -> None:
+        """Hold a recording against the request."""
+        if exchange is None or exchange.request is None or exchange.state is not State.COMPLETE:
+            return
+        leaves = leaves_of(exchange.request, self._rules, self._headers)
+        score = _likeness(self.wanted, leaves)
+        if self.best is None or score >= self.best[0]:
+            self.best = (score, exchange, leaves)
+        if keeps:
+            self._made.append(row_of(exchange.key, leaves))
+            if len(self._made) >= _KEPT_AT_ONCE:
+                self._keep_made()
+
+    def _keep_made(self) -> None:
+        if self._made:
+            self._sketches.add_rows(self._made)
+            self._made = []
 
 
-def _is_same(place: str, asked: dict[str, Json], recorded: dict[str, Json]) -> bool:
-    """Whether a place is there on both sides and holds the same, of the same type."""
-    if place not in asked or place not in recorded:
-        return False
-    one, other = asked[place], recorded[place]
-    return type(one) is type(other) and bool(one == other)
-
-
-def _is_shell(place: str, places: Iterable[str]) -> bool:
-    """Whether something lies inside a place: then that is the difference, not that it is empty."""
-    return any(other.startswith((f"{place}.", f"{place}[")) for other in places)
-
-
-def leaves_of(
-    request: Request | Json,
-    rules: tuple[Rule, ...] = (),
-    headers: frozenset[str] = frozenset(),
-) -> dict[str, Json]:
-    """Every leaf of a request's identity by its place, as in `messages[2].content`."""
-    if isinstance(request, Request):
-        identity, _ = http_identity(request, rules, headers)
-        body = identity["body"]
-        inner = body.get("json") if isinstance(body, dict) and "json" in body else body
-        head = {name: identity[name] for name in ("method", "path", "query", "headers")}
-        return dict([*_leaves(head, ""), *_leaves(inner, "")])
-    return dict(_leaves(vary_json(request, rules)[0], ""))
-
-
-def _leaves(value: Json, place: str) -> Iterator[tuple[str, Json]]:
-    if isinstance(value, dict) and value:
-        for name, item in value.items():
-            yield from _leaves(item, f"{place}.{name}" if place else name)
-    elif isinstance(value, list) and value:
-        for number, item in enumerate(value):
-            yield from _leaves(item, f"{place}[{number}]")
-    else:
-        yield place or "the body", value
-
-
-def _likeness(one: dict[str, Json], other: dict[str, Json]) -> float:
+def _likeness(one: Mapping[str, Json], other: Mapping[str, Json]) -> float:
     """From 0 to 1: shared leaves, a place with another text counting by what begins alike."""
     shared = 0.0
     for place, value in one.items():
-        if _is_same(place, one, other):
+        if is_same(place, one, other):
             shared += 1
         elif isinstance(value, str) and isinstance(other.get(place), str):
             shared += 0.9 * _common_ends(value, other[place])
@@ -146,12 +154,12 @@ def _likeness(one: dict[str, Json], other: dict[str, Json]) -> float:
 
 
 def _common_ends(one: str, other: str) -> float:
-    head = _common_start(one, other)
-    tail = _common_start(one[: head - len(one) - 1 : -1], other[: head - len(other) - 1 : -1])
+    head = common_start(one, other)
+    tail = common_start(one[: head - len(one) - 1 : -1], other[: head - len(other) - 1 : -1])
     return (head + tail) / max(len(one), len(other), 1)
 
 
-def _common_start(one: str, other: str) -> int:
+def common_start(one: str, other: str) -> int:
     """How many characters two texts begin with alike, in steps that halve."""
     low, high = 0, min(len(one), len(other))
     while low < high:

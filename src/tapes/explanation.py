@@ -21,17 +21,19 @@ from tapes.canonical import (
 )
 from tapes.cassette import Cassette, Play, Refusal
 from tapes.credentials import MARK
+from tapes.diagnosis import Diagnosis, diagnose
 from tapes.errors import BadSetting, CassetteError
 from tapes.exchange import Exchange, Request, bytes_of
-from tapes.explain import Near, differences, find_nearest, leaves_of
+from tapes.explain import Near, find_nearest
 from tapes.jsontext import Json, compact
+from tapes.places import differences, leaves_of
 from tapes.project import Declared
 from tapes.redact import SECRET_PATTERNS, Redactor
 from tapes.tape.base import Tape
 from tapes.varying import Rule, vary_json
 
 # Somebody asked for it and waits: looking for the nearest recording may take longer than in a run.
-PATIENCE_S = 10.0
+PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Explanation:
     found: Exchange | None
     error: CassetteError | None
     near: Near | None
+    diagnosis: Diagnosis | None = None
 
 
 class _Unreported:
@@ -114,6 +117,11 @@ def explain(
         found=found,
         error=error,
         near=near,
+        diagnosis=None
+        if near is None
+        else diagnose(
+            near, steps.kept, declared.rules, declared.headers, near.exchange.canonicalizer
+        ),
     )
 
 

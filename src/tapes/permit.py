@@ -23,11 +23,13 @@ from tapes.exchange import Exchange, Headers, Piece, Request, Response, State, h
 from tapes.flights import Flight
 from tapes.jsontext import Copies, Json, require_json
 from tapes.origin import LiveAnswer
+from tapes.places import leaves, leaves_of_identity
 from tapes.providers.ending import Ending, ending_of
 from tapes.providers.usage import Usage, usage_of, usage_of_value
 from tapes.redact import Redactor
 from tapes.repeats import Errors, Order
 from tapes.report import Report
+from tapes.sketches import Sketches
 from tapes.tape.base import Tape
 from tapes.varying import Rule
 from tapes.wire import decoded, framer
@@ -90,6 +92,13 @@ class Clean:
     request: Request | dict[str, Json]
     key: str
     rules: tuple[Rule, ...] = ()
+    identity: Json = None  # what the key was made of
+
+    def leaves(self) -> dict[str, Json]:
+        """The leaves of its identity, by their places."""
+        if isinstance(self.request, Request):
+            return leaves_of_identity(self.identity)
+        return dict(leaves(self.identity))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +112,7 @@ class Recorder:
     ledger: Callable[[], AnyLedger]
     price: Callable[[Usage], Decimal | None]
     store_errors: bool
+    sketches: Sketches
 
     def keep(
         self,
@@ -122,6 +132,8 @@ class Recorder:
             self.tape.append(exchange)
         except TapesError as error:
             raise TapeFailed(error.message, error.remedy) from error
+        if state is State.COMPLETE:
+            self.sketches.add(key, clean.leaves())
         return exchange
 
     def made(

@@ -13,6 +13,7 @@ from tapes.canonical import (
     key_of,
     sample_key,
 )
+from tapes.diagnosis import diagnose
 from tapes.errors import (
     BudgetExhausted,
     CassetteMiss,
@@ -25,7 +26,7 @@ from tapes.errors import (
 )
 from tapes.exchange import Exchange, Request, Response
 from tapes.expiry import how_old
-from tapes.explain import nearest
+from tapes.explain import find_nearest
 from tapes.modes import MODE
 from tapes.permit import Clean, Question
 from tapes.project import Declared
@@ -96,8 +97,14 @@ def miss(
         )
     if question.sample:
         what += f" (sample {question.sample})"
-    near = nearest(tape, clean.request, declared.rules, declared.headers)
-    return CassetteMiss(what, "\n".join(line for line in (near, _TO_RECORD) if line))
+    near = find_nearest(tape, clean.request, declared.rules, declared.headers)
+    if near is None:
+        return CassetteMiss(what, _TO_RECORD)
+    rule = near.exchange.canonicalizer
+    found = diagnose(near, clean.request, declared.rules, declared.headers, rule)
+    error = CassetteMiss(what, "\n".join((*found.lines(), _TO_RECORD)))
+    error.diagnosis = {"key": key, "tape": tape.path, **found.as_dict()}
+    return error
 
 
 def _recorded_under(tape: Tape, question: Question, mine: DictCanonicalizer) -> str | None:

@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
@@ -29,6 +29,18 @@ from tapes.tape.beside import make_local
 from tapes.wire import decoded
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What one refusal said, and its diagnosis as data where it has one."""
+
+    message: str
+    remedy: str
+    diagnosis: Mapping[str, object] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.remedy}" if self.remedy else self.message
 
 
 class Report:
@@ -52,7 +64,7 @@ class Report:
         self._hits: Counter[str] = Counter()
         self._recordings: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
-        self._refusals: list[str] = []
+        self._refusals: list[Refused] = []
         self._expired: set[str] = set()
         self._lock = threading.Lock()
 
@@ -94,7 +106,7 @@ class Report:
         """A request got no answer."""
         with self._lock:
             self._counts["refused"] += 1
-            self._refusals.append(error.message)
+            self._refusals.append(Refused(error.message, error.remedy, error.diagnosis))
 
     @property
     def hits(self) -> Counter[str]:
@@ -124,6 +136,11 @@ class Report:
     @property
     def refusals(self) -> list[str]:
         """What every refusal said."""
+        return [refused.message for refused in self.refused_calls]
+
+    @property
+    def refused_calls(self) -> list["Refused"]:
+        """Every refusal in full, in order."""
         with self._lock:
             return list(self._refusals)
 

@@ -19,13 +19,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tapes.answers import plain_response
 from tapes.canonical import plain_body
-from tapes.comparing import plain_response
 from tapes.credentials import MARK
 from tapes.errors import TapesError
 from tapes.exchange import Exchange, Headers, Request, Response
-from tapes.explain import leaves_of
 from tapes.jsontext import Json, read
+from tapes.places import leaves_of
 from tapes.project import Declared, declared_for
 from tapes.redact import SECRET_PATTERNS, Redactor
 from tapes.tape.copying import row_with_bodies

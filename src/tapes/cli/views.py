@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import click
 
+from tapes.answers import plain_response
 from tapes.canonical import plain_body
 from tapes.cli.output import (
     Table,
@@ -21,11 +22,11 @@ from tapes.cli.output import (
     width,
     write,
 )
-from tapes.comparing import TapeDifferences, plain_response
+from tapes.comparing import TapeDifferences
 from tapes.exchange import Exchange, Headers, Request, Response, State
-from tapes.explain import Difference
 from tapes.explanation import Explanation
 from tapes.jsontext import Json, compact, read
+from tapes.places import Difference
 from tapes.stats import Recorded, Stats
 from tapes.summary import Summary, request_json, said_in, summary_of, what_of
 from tapes.tape.finding import Glance
@@ -460,9 +461,10 @@ def _miss(found: Explanation) -> None:
         write(f"nearest recording: {key}  {what_of(found.near.exchange.request)} {quoted(words)}")
         write(dim("- this request, + the recording"))
         _places(found.near.differences, False, "  ", "--json")
-    for line in found.error.remedy.splitlines():
-        if not line.startswith("nearest: "):
+    if found.diagnosis is not None:
+        for line in found.diagnosis.advice():
             write(line)
+    write(found.error.remedy.splitlines()[-1])
 
 
 def explanation_json(path: str, found: Explanation) -> Json:
@@ -492,4 +494,5 @@ def explanation_json(path: str, found: Explanation) -> Json:
             "key": near.exchange.key,
             "places": _places_json(near.differences, ("asked", "recorded")),
         },
+        "diagnosis": None if found.diagnosis is None else found.diagnosis.as_dict(),
     }

@@ -1,0 +1,175 @@
+"""What a miss comes from: causes with their evidence, diffs of words, and rules that were tried."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tapes import Cassette
+from tapes.canonical import TAPE, http_identity, http_text, key_of
+from tapes.cassette import Refusal
+from tapes.diagnosis import word_diff
+from tapes.exchange import Exchange, Request, Response
+from tapes.project import Declared
+from tapes.tape.base import MemoryTape
+from tapes.varying import Rule
+
+Said = dict[str, Any]
+ASKED: Said = {
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": "Be brief. Today is 2026-03-01."},
+        {"role": "user", "content": "What is the capital of Norway?"},
+    ],
+    "tools": [{"function": {"name": "weather"}}, {"function": {"name": "search"}}],
+}
+
+
+def changed(**values: Any) -> Said:
+    """The request with the first, second … message's content, or another member, changed."""
+    request: Said = json.loads(json.dumps(ASKED))
+    for name, value in values.items():
+        if name in ("system", "user"):
+            request["messages"][name == "user"]["content"] = value
+        else:
+            request[name] = value
+    return request
+
+
+def refusal(recorded: Said, asked: Said, declared: Declared | None = None) -> Any:
+    """The refusal of a request on a tape with one recording."""
+    tape = MemoryTape((Exchange(key_of(TAPE.text(recorded)), "tape/1", recorded, {}),))
+    with Cassette(tape, declared=declared or Declared()) as cassette:
+        verdict = cassette.decide(asked)
+    assert isinstance(verdict, Refusal)
+    return verdict.error
+
+
+@pytest.mark.row("N15")
+@pytest.mark.parametrize(
+    ("asked", "kind", "evidence"),
+    [
+        (
+            changed(system="Be brief. Today is 2026-03-02."),
+            "time",
+            "messages[0].content holds a date: recorded 2026-03-01, asked 2026-03-02",
+        ),
+        (changed(model="n"), "model", "another model: recorded m, asked n"),
+        (
+            changed(tools=[{"function": {"name": "weather"}}, {"function": {"name": "maps"}}]),
+            "tools",
+            "another list of tools (added: maps; gone: search)",
+        ),
+        (
+            changed(tools=ASKED["tools"][::-1]),
+            "order",
+            "tools has the same 2 parts in another order",
+        ),
+        (
+            changed(user="What is the  capital of Norway?\n"),
+            "whitespace",
+            "messages[1].content differs in white space alone",
+        ),
+        (
+            changed(messages=[*ASKED["messages"], {"role": "user", "content": "And of Sweden?"}]),
+            "length",
+            "messages has 1 more than the recording",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
+)
+def test_a_cause_is_named_with_what_shows_it(asked: Said, kind: str, evidence: str) -> None:
+    error = refusal(ASKED, asked)
+    assert {"kind": kind, "evidence": evidence}.items() <= error.diagnosis["causes"][0].items()
+    assert f"likely: {evidence}" in error.remedy
+
+
+def test_a_changed_wording_has_no_cause_and_no_rule_but_a_readable_diff() -> None:
+    error = refusal(ASKED, changed(user="What is the capital of Sweden?"))
+    assert error.diagnosis["causes"] == []
+    assert error.diagnosis["rules"] is None
+    assert "  messages[1].content: What is the capital of [-Norway-]{+Sweden+}?" in error.remedy
+
+
+@pytest.mark.row("N15", "N12")
+@pytest.mark.parametrize(
+    ("recorded", "asked"),
+    [
+        (ASKED, changed(system="Be brief. Today is 2026-03-02.")),
+        (
+            changed(system="It is 10:15 on Monday, March 1, 2026"),
+            changed(system="It is 10:15 on Tuesday, March 2, 2026"),
+        ),
+        (
+            changed(user="look at run-5f2a11bc", metadata={"run_id": "a b"}),
+            changed(user="look at run-99aa20cd", metadata={"run_id": "c d"}),
+        ),
+        (changed(user="read /tmp/tmpab12/x"), changed(user="read /tmp/tmpzz99/x")),
+        (changed(created=1795998040), changed(created=1795999999)),
+        (
+            changed(user="2f1b7f0e-8f8a-4a4e-9c0e-1d2e3f4a5b6c"),
+            changed(user="aaaaaaaa-8f8a-4a4e-9c0e-1d2e3f4a5b6c"),
+        ),
+    ],
+    ids=["date", "words", "ids", "path", "number", "uuid"],
+)
+def test_a_proposed_rule_makes_the_request_match(recorded: Said, asked: Said) -> None:
+    import tomllib
+
+    error = refusal(recorded, asked)
+    rules = tuple(Rule.of(table) for table in tomllib.loads(error.diagnosis["rules"])["vary"])
+    tape = MemoryTape((Exchange(key_of(TAPE.text(recorded)), "tape/1", recorded, {"a": 1}),))
+    with Cassette(tape, declared=Declared(rules=rules)) as cassette:
+        assert cassette.call(asked) == {"a": 1}
+        assert not isinstance(cassette.decide(changed(user="else")), type(None))
+
+
+def test_no_rule_is_proposed_where_it_would_not_be_enough() -> None:
+    asked = changed(system="Be brief. Today is 2026-03-02.", user="What is the capital of Sweden?")
+    assert refusal(ASKED, asked).diagnosis["rules"] is None
+
+
+def test_over_http_a_query_parameter_that_is_an_id_may_vary() -> None:
+    def post(query: str) -> Request:
+        return Request("POST", f"http://h/v1?{query}", (("content-type", "text/plain"),), b"x")
+
+    recorded = post("session=sess_12ab34cd&a=1")
+    key = key_of(http_text(http_identity(recorded)[0]))
+    tape = MemoryTape((Exchange(key, "http/1", recorded, Response(200)),))
+    with Cassette(tape, declared=Declared()) as cassette:
+        verdict = cassette.decide(post("session=sess_99zz34cd&a=1"))
+    assert isinstance(verdict, Refusal)
+    assert verdict.error.diagnosis is not None
+    assert verdict.error.diagnosis["rules"] == '[[vary]]\nquery = "session"'
+
+
+def test_the_diagnosis_is_data_that_json_can_say() -> None:
+    error = refusal(ASKED, changed(model="n", extra={"a": [1]}))
+    told = json.loads(json.dumps(error.diagnosis))
+    assert told["nearest"] == key_of(TAPE.text(ASKED))
+    assert [place["place"] for place in told["places"]] == ["model", "extra.a[0]"]
+    assert told["places"][0]["diff"] == "[-m-]{+n+}"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "asked", "expected"),
+    [
+        ("a b c", "a x c", "a [-b-]{+x+} c"),
+        ("same", "same and more", "same{+ and more+}"),
+        ("", "new", "{+new+}"),
+        ("Norwegian", "Norway", "[-Norwegian-]{+Norway+}"),
+        ("x" * 50 + " one " + "y" * 50, "x" * 50 + " two " + "y" * 50, None),
+    ],
+)
+def test_texts_are_compared_word_by_word(recorded: str, asked: str, expected: str | None) -> None:
+    found = word_diff(recorded, asked)
+    if expected is None:
+        assert "[-one-]{+two+}" in found
+        assert len(found) < 90
+    else:
+        assert found == expected
+
+
+def test_very_long_texts_are_compared_without_end() -> None:
+    one, other = "a b " * 100_000, "c d " * 100_000
+    assert len(word_diff(one, other)) <= 801
