@@ -79,20 +79,20 @@ def test_a_proxy_of_the_users_network_is_not_asked_for_this_machine() -> None:
 
 def test_codex_gets_a_provider_by_options() -> None:
     key = {"OPENAI_API_KEY": "k"}
-    with_key = command_for(["/usr/bin/codex", "exec", "hi"], PROXY, key, by_login=False)
+    with_key = command_for(["/usr/bin/codex", "exec", "hi"], PROXY, key, by_login=lambda: False)
     assert with_key[:3] == ["/usr/bin/codex", "-c", 'model_provider="tapes"']
     assert f'base_url="{PROXY}/openai/v1"' in with_key[4]
     assert "supports_websockets=false" in with_key[4]
     assert with_key[5:] == ["exec", "hi"]
-    logged_in = command_for(["codex"], PROXY, {}, by_login=True)
+    logged_in = command_for(["codex"], PROXY, {}, by_login=lambda: True)
     assert f'base_url="{PROXY}/chatgpt/backend-api/codex"' in logged_in[4]
     assert "requires_openai_auth=true" in logged_in[4]
-    replayed = command_for(["codex"], PROXY, key, by_login=True)
+    replayed = command_for(["codex"], PROXY, key, by_login=lambda: True)
     assert 'env_key="OPENAI_API_KEY"' in replayed[4]
     own = ["codex", "-c", 'model_provider="mine"']
-    assert command_for(own, PROXY, {}, by_login=False) == own
+    assert command_for(own, PROXY, {}, by_login=lambda: False) == own
 
 
 def test_other_commands_stay_as_they_are() -> None:
     command = ["python", "agent.py"]
-    assert command_for(command, PROXY, {}, by_login=False) == command
+    assert command_for(command, PROXY, {}, by_login=lambda: False) == command

@@ -10,7 +10,7 @@ Rule 3: a key is made up only where none is set and nothing can be sent on.
 Pure.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 # variable, upstream, path of the usual base URL
@@ -126,17 +126,21 @@ CODEX_LOGIN_PATH = "/backend-api/codex"
 
 
 def command_for(
-    command: Sequence[str], address: str, environ: Mapping[str, str], *, by_login: bool
+    command: Sequence[str],
+    address: str,
+    environ: Mapping[str, str],
+    *,
+    by_login: Callable[[], bool],
 ) -> list[str]:
     """The command with what its program needs on its command line.
 
     Codex reads no base URL from the environment, so it gets a provider of its own by options.
-    `by_login` leads it to the back end of ChatGPT; else it speaks to the API.
+    Where `by_login` says so, that is the back end of ChatGPT, else the API.
     """
     name = command[0].rpartition("/")[2]
     if name != "codex" or any("model_provider" in part for part in command):
         return list(command)
-    path = f"chatgpt{CODEX_LOGIN_PATH}" if by_login else "openai/v1"
+    path = f"chatgpt{CODEX_LOGIN_PATH}" if by_login() else "openai/v1"
     has_key = bool(environ.get("OPENAI_API_KEY"))
     auth = 'env_key="OPENAI_API_KEY"' if has_key else "requires_openai_auth=true"
     provider = (

@@ -472,8 +472,10 @@ def _is_refusal(error: BaseException, kind: type[BaseException]) -> bool:
 
 def _text(refused: "Refused", item: pytest.Item) -> str:
     """What a refusal said, with the command that records just this test."""
+    from tapes.refusals import RECORD
+
     command = f"pytest --tape-mode=record {shlex.quote(item.nodeid)}"
-    return str(refused).replace("CASSETTE_MODE=record …", command)
+    return str(refused).replace(RECORD, command)
 
 
 def _failure(

@@ -32,14 +32,16 @@ from tapes.permit import Clean, Question
 from tapes.project import Declared
 from tapes.tape.base import Tape
 
-_TO_RECORD = f"to record it: {LATCH}=1 {MODE}=record …"
+# Stands for the command that was run, with its mode; who knows the command puts it in its place.
+RECORD = f"{MODE}=record …"
+_TO_RECORD = f"to record it: {LATCH}=1 {RECORD}"
 
 
 def latch_closed(key: str, path: str) -> LatchClosed:
     """Nobody permitted a live call."""
     return LatchClosed(
         f"the latch is closed: {key[:12]} is not on {path}, and no live call is permitted",
-        f"{_TO_RECORD}, or with a limit: {CALLS}=20 {MODE}=record …",
+        f"{_TO_RECORD}, or with a limit: {CALLS}=20 {RECORD}",
     )
 
 
@@ -47,7 +49,7 @@ def exhausted(key: str, path: str, limits: Limits, spent: Spent | None) -> Budge
     """The budget has no room for this call, or is zero (`spent` is None)."""
     what = f"budget exhausted: key={key[:12]} budget={limits} on {path}"
     if spent is None or spent.since is None:
-        return BudgetExhausted(what, f"to permit live calls: {CALLS}=20 {MODE}=record …")
+        return BudgetExhausted(what, f"to permit live calls: {CALLS}=20 {RECORD}")
     since = datetime.fromtimestamp(spent.since, UTC).strftime("%Y-%m-%d %H:%M UTC")
     gone = f"{spent.calls} calls, {spent.tokens} tokens"
     gone += f", {spent.usd} USD" if spent.usd else ""

@@ -64,6 +64,7 @@ def test_a_miss_that_the_program_swallowed_makes_the_run_fail(tmp_path: Path) ->
     assert ended.out == "swallowed 400\n"
     assert ended.status == 1
     assert "tapes: refused POST /v1/chat/completions: cassette miss" in ended.err
+    assert "to record it: DEMO_LIVE=1 tapes run --mode record -- " in ended.err
     assert "t.jsonl" in ended.err
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from tapes.exchange import Request
 from tapes.guard import guarded
 from tapes.lanes import allowed_of
 from tapes.pointing import CODEX_LOGIN_PATH, command_for, pointed_at, upstreams_set_in
+from tapes.refusals import RECORD
 from tapes.server import ProxyServer, proxy_in_thread, proxy_setup
 from tapes.tally import tally_of
 
@@ -67,6 +69,7 @@ def run(
       tapes run --mode record --budget 20 --tape review.jsonl -- claude -p "Review this"
     """
     flags = {"proxy.tape": tape, "proxy.mode": mode, "proxy.pace": pace, "proxy.listen": "0"}
+    recording = _recording(command, tape, upstreams)
     settings = settings_of(flags, upstreams, config_dir)
     setup = proxy_setup(
         settings,
@@ -89,7 +92,7 @@ def run(
     elif refused or not quiet:
         for tally in tallies:
             click.echo("\n".join(f"tapes: {line}" for line in tally.lines()), err=True)
-        _tell_misses(server)
+        _tell_misses(server, recording)
     return REFUSED if refused and not status else status
 
 
@@ -102,7 +105,10 @@ def _ended(command: Sequence[str], server: ProxyServer, further: tuple[str, ...]
     environ = {**os.environ, **pointed_at(server.address, os.environ, replays=replays)}
     if further is not None:
         environ |= _guarded(environ, server, further)
-    by_login = _was_recorded_by_login(server) if replays else "OPENAI_API_KEY" not in environ
+
+    def by_login() -> bool:
+        return _was_recorded_by_login(server) if replays else "OPENAI_API_KEY" not in environ
+
     command = command_for(command, server.address, environ, by_login=by_login)
     with _signals_for_child() as child:
         try:
@@ -183,11 +189,20 @@ def _wait_for_child(_number: int, _frame: FrameType | None) -> None:
     """The child decides what a signal of the terminal means; see `_LEFT_TO_CHILD`."""
 
 
-def _tell_misses(server: ProxyServer) -> None:
+def _recording(command: Sequence[str], tape: str | None, upstreams: Mapping[str, str]) -> str:
+    """The command that records what this one asked for."""
+    options = ["--mode", "record", *(("--tape", tape) if tape else ())]
+    for name, url in upstreams.items():
+        options += ["--upstream", f"{name}={url}" if name else url]
+    return shlex.join(["tapes", "run", *options, "--", *command])
+
+
+def _tell_misses(server: ProxyServer, recording: str) -> None:
     desk = server.desk
     for miss in list(desk.misses)[:_SHOWN_MISSES]:
         click.echo(f"tapes: refused {miss.method} {miss.path}: {miss.message}", err=True)
         if miss.remedy:
-            click.echo("\n".join(f"  {line}" for line in miss.remedy.splitlines()), err=True)
+            remedy = miss.remedy.replace(RECORD, recording)
+            click.echo("\n".join(f"  {line}" for line in remedy.splitlines()), err=True)
     if desk.refused > _SHOWN_MISSES:
         click.echo(f"tapes: and {desk.refused - _SHOWN_MISSES} more", err=True)
