@@ -342,7 +342,7 @@ class Cassette:
         if isinstance(request, Request):
             kept = self.redactor.request(request)
             if not self.declared.rules and _is_the_same(kept, request):
-                return Clean(kept, question.raw_key)
+                return Clean(kept, question.raw_key, headers=self.declared.headers)
             http, rules = http_identity(kept, self.declared.rules, self.declared.headers)
             return Clean(kept, key_of(http_text(http)), rules, http)
         identity = self.canonicalizer.identity(request)

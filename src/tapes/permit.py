@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from tapes.budget import AnyLedger, Unit
-from tapes.canonical import HTTP_1, evidence_key, sample_key
+from tapes.canonical import HTTP_1, evidence_key, http_identity, sample_key
 from tapes.errors import NotAnAnswer, TapeFailed, TapesError
 from tapes.exchange import Exchange, Headers, Piece, Request, Response, State, header
 from tapes.flights import Flight
@@ -87,18 +87,24 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """The request as it may come to rest, and the key that it has."""
+    """The request as it may come to rest, and the key that it has.
+
+    `identity` is what the key was made of. None where that is the whole request over HTTP: it is
+    made only where somebody asks for it, with the headers that count.
+    """
 
     request: Request | dict[str, Json]
     key: str
     rules: tuple[Rule, ...] = ()
-    identity: Json = None  # what the key was made of
+    identity: Json = None
+    headers: frozenset[str] = frozenset()
 
     def leaves(self) -> dict[str, Json]:
         """The leaves of its identity, by their places."""
-        if isinstance(self.request, Request):
-            return leaves_of_identity(self.identity)
-        return dict(leaves(self.identity))
+        if not isinstance(self.request, Request):
+            return dict(leaves(self.identity))
+        identity = self.identity or http_identity(self.request, (), self.headers)[0]
+        return leaves_of_identity(identity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,7 @@ class Recorder:
         except TapesError as error:
             raise TapeFailed(error.message, error.remedy) from error
         if state is State.COMPLETE:
-            self.sketches.add(key, clean.leaves())
+            self.sketches.add(key, clean.leaves)
         return exchange
 
     def made(

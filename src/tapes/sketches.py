@@ -20,7 +20,7 @@ import stat
 import struct
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice, repeat
 from pathlib import Path
 from zlib import crc32
@@ -124,11 +124,11 @@ class Sketches:
 
     # --- keeping
 
-    def add(self, key: str, leaves: Mapping[str, Json]) -> None:
+    def add(self, key: str, leaves: Callable[[], Mapping[str, Json]]) -> None:
         """Keep the sketch of a recording before long, if the tape is large or becomes so."""
         if self._file is None:
             return
-        self._pending.append(row_of(key, leaves))
+        self._pending.append(row_of(key, leaves()))
         if len(self._pending) % _AT_ONCE == 0:
             self.flush()
 

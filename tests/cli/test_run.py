@@ -47,7 +47,7 @@ def test_a_program_is_recorded_once_and_replayed_without_key_or_network(tmp_path
     with serving(answer(body)) as upstream:
         flags = ("--mode", "record", "--budget", "1")
         first = ran(tmp_path, *flags, *python(ASK, "hello"), upstream=upstream.url)
-        assert (first.status, first.out) == (0, body.decode() + "\n")
+        assert (first.status, first.out) == (0, body.decode() + "\n"), first.err
         assert "1 live" in first.err
         assert len(upstream.requests) == 1
         assert upstream.requests[0].target == "/v1/chat/completions"
@@ -64,7 +64,7 @@ def test_a_miss_that_the_program_swallowed_makes_the_run_fail(tmp_path: Path) ->
     assert ended.out == "swallowed 400\n"
     assert ended.status == 1
     assert "tapes: refused POST /v1/chat/completions: cassette miss" in ended.err
-    assert "to record it: DEMO_LIVE=1 tapes run --mode record -- " in ended.err
+    assert "to record it: DEMO_LIVE=1 tapes run --mode record --tape t.jsonl -- " in ended.err
     assert "t.jsonl" in ended.err
 
 
