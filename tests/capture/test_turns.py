@@ -380,6 +380,18 @@ def test_a_large_body_is_decided_without_holding_up_others(tmp_path: Path) -> No
     assert answered > 1
 
 
+@pytest.mark.slow
+def test_a_body_of_100_megabytes_is_recorded_and_replayed(tmp_path: Path) -> None:
+    body, tape = bytes(range(256)) * 400_000, tmp_path / "t.jsonl"
+    with serving(answer(b'{"ok":1}')) as upstream:
+        for mode in ("record", "replay"):
+            with proxying(upstream.url, tape, mode) as proxy, Raw(proxy) as raw:
+                raw.sock.settimeout(60)
+                assert raw.ask(body).body == b'{"ok":1}'
+        (received,) = upstream.requests
+    assert received.body == body
+
+
 def test_a_body_beyond_the_limit_is_refused_before_it_has_come(tmp_path: Path) -> None:
     with proxying(None, tmp_path / "t.jsonl", body_limit=1000) as proxy:
         with Raw(proxy) as raw:

@@ -98,3 +98,27 @@ def test_the_pieces_of_a_stream_stay_as_they_were_on_either_way(tmp_path: Path) 
     with proxying(upstream.url, tape) as proxy, Raw(proxy) as raw:
         body = call("").body or b""
         assert raw.ask(body, PATH).chunks == list(PIECES)
+
+
+@pytest.mark.row("N17", "B5")
+def test_one_budget_holds_over_the_proxy_and_programs_in_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CASSETTE_LIVE_BUDGET", "3")
+    tape, client = tmp_path / "t.jsonl", CLIENTS[0]
+
+    def asked(base: str, text: str) -> Call:
+        return Call(base + PATH, body=json.dumps({"prompt": text}).encode())
+
+    with serving(answer(b'{"ok":1}')) as upstream:
+        with proxying(upstream.url, tape, "record") as proxy:
+            statuses = [client.ask(asked(proxy.address, text)).status for text in "ab"]
+        with tapes.use(tape, "record"):
+            statuses.append(client.ask(asked(upstream.url, "c")).status)
+            with pytest.raises(tapes.BudgetExhausted):
+                client.ask(asked(upstream.url, "d"))
+        with proxying(upstream.url, tape, "record") as proxy:
+            refused = client.ask(asked(proxy.address, "e"))
+        assert len(upstream.requests) == 3
+    assert statuses == [200, 200, 200]
+    assert (refused.status, b"budget exhausted" in refused.body) == (400, True)

@@ -1,9 +1,11 @@
 """Real SDKs through the proxy: recorded once, replayed without the provider, refused in words."""
 
 import contextlib
+import gc
 import io
 import subprocess
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ import pytest
 from google import genai
 from google.genai import errors as genai_errors
 from google.genai import types
+from mistralai.client import Mistral
 
 from tests.commands import environment
 from tests.live.conftest import Provider
+from tests.live.sdks import forget_clients, litellm_chat
 from tests.proxies import proxying
 
 KEY = "sk-0123456789abcdefghijklmnopq"
@@ -143,6 +147,42 @@ def test_an_sdk_shows_the_diagnosis_of_a_miss_and_asks_once(
     assert str(tape) in message
     assert f"differs at {PLACES[name]}" in message
     assert "CASSETTE_MODE=record" in message
+
+
+def mistral_chat(base: str) -> None:
+    with Mistral(api_key="k" * 32, server_url=f"{base}/mistral") as client:
+        client.chat.complete(model="m", messages=messages("hello"))
+
+
+OTHERS: dict[str, Callable[[str], Any]] = {
+    "mistral": mistral_chat,
+    "litellm": lambda base: litellm_chat(f"{base}/openai", "hello"),
+}
+
+
+@pytest.fixture
+def _forgotten() -> Iterator[None]:
+    """Collect what an SDK left open here, where nobody minds, and not in somebody else's test."""
+    yield
+    forget_clients()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
+
+
+@pytest.mark.row("N15", "F09")
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning"
+)
+@pytest.mark.usefixtures("_forgotten")
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_libraries_show_the_diagnosis_and_ask_once(name: str, tmp_path: Path) -> None:
+    tape = tmp_path / "t.jsonl"
+    with proxying(None, tape, upstreams=dict.fromkeys([*CLIENTS, "mistral"], NOBODY)) as proxy:
+        with pytest.raises(Exception, match="cassette miss") as caught:
+            OTHERS[name](proxy.address)
+        assert proxy.desk.requests == 1
+    assert str(tape) in str(caught.value)
 
 
 NODE_CALLS = {
