@@ -64,7 +64,7 @@ async def ask(asked: dict[str, str]) -> Said:
 service.run()
 '''
 NAMES = ("steady", "killed", "troubled")
-LIMITS = Limits(at_once=8, silence_s=0.5, rest_s=0.1, longest_rest_s=0.5)
+LIMITS = Limits(at_once=8, silence_s=3.0, rest_s=0.1, longest_rest_s=0.5)
 # What a client may be told of a service that is in trouble.
 EXPECTED = {"cassette_unavailable", "cassette_timeout", "cassette_busy"}
 
@@ -164,7 +164,7 @@ def test_trouble_of_one_service_is_nobody_elses(tmp_path: Path) -> None:
         for process in (steady, killed, troubled):
             process.start()
         with (
-            hosting(*sources, ready=NAMES, interval_s=0.3, fetch_s=0.5, limits=LIMITS) as host,
+            hosting(*sources, ready=NAMES, interval_s=0.3, fetch_s=3.0, limits=LIMITS) as host,
             loaded(host) as loads,
         ):
             for load in loads.values():

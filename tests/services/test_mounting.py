@@ -66,6 +66,15 @@ def test_one_server_has_both_applications_and_one_document() -> None:
     } <= set(merged["paths"])  # fmt: skip
 
 
+def test_the_end_is_told_when_the_host_has_ended(caplog: pytest.LogCaptureFixture) -> None:
+    own = application([])
+    with serving_service() as service:
+        app = in_front_of(own, own.openapi, Setup(sources=Listed((service.source,), "test")))
+        with served(app):
+            until(lambda: app.host.registry.snapshot.services)
+    assert [record for record in caplog.records if record.name.startswith("uvicorn")] == []
+
+
 def test_an_application_without_a_life_of_its_own_is_served_too() -> None:
     async def bare(scope: Any, _receive: Any, send: Any) -> None:
         if scope["type"] != "http":

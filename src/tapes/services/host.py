@@ -8,8 +8,8 @@ Rule 1: the host is ready before any source has answered, and whatever becomes o
 Rule 2: a list of sources that stands in a file is read again when the file changes. What cannot be
         read is told, once, and changes nothing.
 Rule 3: a server that strangers can reach has a token before it listens.
-Rule 4: the SDK of MCP takes most of a second to load. It is loaded beside everything else, and only
-        who asks for tools waits for it.
+Rule 4: the SDK of MCP takes most of a second to load, and slows the loop down meanwhile. It is
+        loaded once every source was asked, or somebody asks for tools; only they wait for it.
 """
 
 import asyncio
@@ -48,6 +48,8 @@ from tapes.services.trust import Addresses, Lookup, Trust, system_lookup
 log = logging.getLogger(__name__)
 
 WATCH_S = 1.0
+# A source that hangs does not keep the tools from being loaded for longer.
+_QUIET_S = 5.0
 # The tiny document of a host that has nothing of its own.
 NOTHING: dict[str, Json] = {
     "openapi": "3.0.3",
@@ -205,16 +207,26 @@ class _LateTools:
         self._caller = caller
         self._endpoint: _Endpoint | None = None
         self._serving: asyncio.Future[_Endpoint] | None = None
+        self._wanted = asyncio.Event()
+        registry.watch(self._looked_at)
+
+    def _looked_at(self, _old: Snapshot, new: Snapshot) -> None:
+        if all(source.attempted is not None for source in new.sources):
+            self._wanted.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, as soon as that is possible."""
         assert self._serving is not None, "the host does not run"
+        self._wanted.set()
         endpoint = await asyncio.shield(self._serving)
         await endpoint(scope, receive, send)
 
     async def serve(self) -> None:
         """Load, and serve until cancelled."""
         self._serving = serving = asyncio.get_running_loop().create_future()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_QUIET_S):
+                await self._wanted.wait()
         try:
             if self._endpoint is None:
                 self._endpoint = await asyncio.to_thread(_loaded, self._registry, self._caller)

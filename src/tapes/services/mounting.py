@@ -14,7 +14,6 @@ Rule 3: with a gate, everything passes it, the host's routes and services too, a
 Knows nothing of what the other application is.
 """
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
@@ -44,11 +43,12 @@ class InFront:
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the host around the other application's life (rule 1)."""
-        said: list[str] = []
+        said: list[Message] = []
 
         async def heard(message: Message) -> None:
-            said.append(str(message["type"]))
-            await send(message)
+            said.append(message)
+            if message["type"] == "lifespan.startup.complete":
+                await send(message)
 
         async with AsyncExitStack() as stack:
             try:
@@ -59,21 +59,18 @@ class InFront:
                 raise
             try:
                 await self._inner(scope, receive, heard)
-            except asyncio.CancelledError:
-                raise
             except Exception:
                 if said:
                     raise
             if not said:
                 # An application without a life of its own, as the protocol lets it say.
-                await _wait_for_the_end(receive, send)
-
-
-async def _wait_for_the_end(receive: Receive, send: Send) -> None:
-    await send({"type": "lifespan.startup.complete"})
-    while (await receive())["type"] != "lifespan.shutdown":
-        pass
-    await send({"type": "lifespan.shutdown.complete"})
+                await heard({"type": "lifespan.startup.complete"})
+                while (await receive())["type"] != "lifespan.shutdown":
+                    pass
+                await heard({"type": "lifespan.shutdown.complete"})
+        # Once an end is told, a server waits for nobody: it is told when the host has ended too.
+        if said[-1]["type"] != "lifespan.startup.complete":
+            await send(said[-1])
 
 
 def in_front_of(
