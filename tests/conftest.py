@@ -1,9 +1,15 @@
 """What every test starts from: a clean environment, and the network closed but for loopback."""
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tapes.store.postgres import open_postgres
+from tapes.store.sql import SqlStore
+from tapes.store.sqlite import open_sqlite
+from tests.postgres import Cluster, binaries
 
 SETTINGS = ("CASSETTE_", "TAPES_", "DEMO_LIVE")
 
@@ -29,3 +35,43 @@ def reference_data() -> Path:
     if not path or not Path(path).is_dir():
         pytest.skip("TAPES_REFERENCE_DATA names no folder of reference data")
     return Path(path)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A PostgreSQL server of our own."""
+    found = binaries()
+    if found is None:
+        pytest.skip("no PostgreSQL server is installed: apt-get install postgresql")
+    # Processes that are killed lose nothing without it; only a power cut would.
+    cluster = Cluster.made(found, fsync="off")
+    yield cluster
+    cluster.remove()
+
+
+OpenStore = Callable[[], SqlStore]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
+    """Opens one and the same store, as often as it is called: each database in turn."""
+    if request.param == "postgres":
+        dsn = request.getfixturevalue("postgres").new_database()
+    opened: list[SqlStore] = []
+
+    def open_once_more() -> SqlStore:
+        if request.param == "postgres":
+            opened.append(open_postgres(dsn))
+        else:
+            opened.append(open_sqlite(tmp_path / ".tapes" / "tapes.db"))
+        return opened[-1]
+
+    yield open_once_more
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def store(open_store: OpenStore) -> SqlStore:
+    """A store, on each database in turn."""
+    return open_store()

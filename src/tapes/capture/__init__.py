@@ -1,0 +1,1 @@
+"""What happens on the wire, into the log."""
