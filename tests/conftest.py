@@ -1,5 +1,6 @@
 """What every test starts from: a clean environment, and the network closed but for loopback."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,8 +10,9 @@ import pytest
 from tapes.store.postgres import open_postgres
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
-from tests.postgres import Cluster, binaries
+from tests.postgres import Postgres, running
 
+_numbers = itertools.count()
 SETTINGS = ("CASSETTE_", "TAPES_", "DEMO_LIVE")
 
 
@@ -38,15 +40,16 @@ def reference_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Cluster]:
-    """A PostgreSQL server of our own."""
-    found = binaries()
-    if found is None:
-        pytest.skip("no PostgreSQL server is installed: apt-get install postgresql")
-    # Processes that are killed lose nothing without it; only a power cut would.
-    cluster = Cluster.made(found, fsync="off")
-    yield cluster
-    cluster.remove()
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL of our own; skipped where none is installed."""
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> str:
+    """The address of a database that this test alone uses."""
+    return postgres.new_database(f"test_{next(_numbers)}")
 
 
 OpenStore = Callable[[], SqlStore]
@@ -55,8 +58,7 @@ OpenStore = Callable[[], SqlStore]
 @pytest.fixture(params=["sqlite", "postgres"])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
     """Opens one and the same store, as often as it is called: each database in turn."""
-    if request.param == "postgres":
-        dsn = request.getfixturevalue("postgres").new_database()
+    dsn = request.getfixturevalue("database") if request.param == "postgres" else ""
     opened: list[SqlStore] = []
 
     def open_once_more() -> SqlStore:

@@ -1,5 +1,6 @@
-"""A PostgreSQL server of our own: a real one, on loopback, in a folder that goes with the tests."""
+"""A private PostgreSQL for a run of tests: its own folder, its own port, gone at the end."""
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -7,103 +8,122 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+import pytest
 
-PLACES = ("/usr/lib/postgresql/*/bin", "/usr/local/bin", "/opt/homebrew/bin")
-# PostgreSQL does not run as root.
-_USERS = ("postgres", "nobody")
-
-
-def binaries() -> Path | None:
-    """The folder of the newest server that is installed, or None."""
-    found = [folder for place in PLACES for folder in Path("/").glob(place[1:])]
-    with_server = [f for f in found if (f / "postgres").exists() and (f / "initdb").exists()]
-    return max(with_server, key=lambda folder: folder.parts, default=None)
+PATIENCE_S = 60
+# Only one line a test of durability needs is missing here: the tests kill no machine.
+_OPTIONS = {"fsync": "off", "listen_addresses": "127.0.0.1", "max_connections": "200"}
 
 
 @dataclass
-class Cluster:
-    """A server: it can be stopped, killed and started again."""
+class Postgres:
+    """A running server, and how it is stopped and started again."""
 
-    bin: Path
     folder: Path
+    bin: Path
     port: int
     user: str | None
-    settings: dict[str, str] = field(default_factory=dict)
-    _databases: int = 0
+    process: "subprocess.Popen[bytes] | None" = None
 
-    @classmethod
-    def made(cls, bin_: Path, **settings: str) -> "Cluster":
-        """A new, empty one, running."""
-        user = None
-        if os.geteuid() == 0:
-            names = {entry.pw_name for entry in pwd.getpwall()}
-            user = next(name for name in _USERS if name in names)
-        folder = Path(tempfile.mkdtemp(prefix="tapes-postgres-"))
-        if user is not None:
-            shutil.chown(folder, user)
-        cluster = cls(bin_, folder, _free_port(), user, settings)
-        options = ["-A", "trust", "-U", "tapes", "-E", "UTF8", "--no-locale", "--no-sync"]
-        cluster._run("initdb", "-D", str(folder / "data"), *options)
-        cluster.start()
-        return cluster
-
-    def _run(self, program: str, *arguments: str) -> None:
-        done = subprocess.run(
-            [str(self.bin / program), *arguments],
-            user=self.user, cwd="/", capture_output=True, text=True, check=False, timeout=60,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
-
-    def start(self) -> None:
-        """Start it and wait until it answers."""
-        told = {"port": str(self.port), "listen_addresses": "127.0.0.1"}
-        told |= {"unix_socket_directories": "", "max_connections": "120"} | self.settings
-        options = " ".join(f"-c {name}='{value}'" for name, value in told.items())
-        log = str(self.folder / "log")
-        self._run(
-            "pg_ctl", "start", "-w", "-D", str(self.folder / "data"), "-l", log, "-o", options
+    def url(self, database: str = "postgres", tape: str = "") -> str:
+        return f"postgresql://tester:secret-password@127.0.0.1:{self.port}/{database}" + (
+            f"#{tape}" if tape else ""
         )
 
+    def start(self) -> None:
+        options = [part for name, value in _OPTIONS.items() for part in ("-c", f"{name}={value}")]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    self.bin / "postgres",
+                    "-D",
+                    self.folder,
+                    "-p",
+                    str(self.port),
+                    "-k",
+                    "",
+                    *options,
+                ],
+                user=self.user,
+                cwd=self.folder,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
+        for _ in range(PATIENCE_S * 20):
+            ready = [str(self.bin / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+            if subprocess.run(ready, timeout=PATIENCE_S).returncode == 0:
+                return
+            assert self.process.poll() is None, (self.folder / "log").read_text()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.05)
+        raise AssertionError("PostgreSQL did not start")
+
     def stop(self) -> None:
-        """Stop it in order."""
-        self._run("pg_ctl", "stop", "-w", "-m", "fast", "-D", str(self.folder / "data"))
+        """At once, as a machine that fails does; what was acknowledged is in its log."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGQUIT)  # do not wait for clients
+            self.process.wait(PATIENCE_S)
 
-    def kill(self) -> None:
-        """Kill it as a power cut would end it, and wait until all of it is gone."""
-        pid = int((self.folder / "data" / "postmaster.pid").read_text().splitlines()[0])
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        for each in (pid, *map(int, children)):
-            os.kill(each, signal.SIGKILL)
-        until = time.monotonic() + 20
-        while time.monotonic() < until and Path(f"/proc/{pid}").exists():
-            time.sleep(0.01)
+    def new_database(self, name: str) -> str:
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+        return self.url(name)
 
-    def remove(self) -> None:
-        """Stop it at once and remove its folder."""
+
+def found_binaries() -> Path | None:
+    """The folder of the newest server on this machine."""
+    on_path = shutil.which("postgres")
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: int(p.parent.name))
+    if on_path is not None:
+        folders.append(Path(on_path).resolve().parent)
+    return next((f for f in reversed(folders) if (f / "initdb").exists()), None)
+
+
+def _other_user() -> str | None:
+    """Whom to run the server as: it refuses root."""
+    if os.getuid() != 0:
+        return None
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return next((name for name in ("postgres", "nobody") if name in names), None)
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Postgres]:
+    """A server for as long as this lasts; skips the test where there is none on this machine."""
+    binaries = found_binaries()
+    if binaries is None:
+        pytest.skip("PostgreSQL is not installed")
+    user = _other_user()
+    with tempfile.TemporaryDirectory(prefix="tapes-postgres-") as name:
+        folder = Path(name) / "data"
+        folder.mkdir()
+        if user is not None:
+            entry = pwd.getpwnam(user)
+            os.chown(name, entry.pw_uid, entry.pw_gid)
+            os.chown(folder, entry.pw_uid, entry.pw_gid)
+        password = Path(name) / "password"
+        password.write_text("secret-password\n")
+        os.chmod(password, 0o644)
+        subprocess.run(
+            [
+                binaries / "initdb", "-D", folder, "-U", "tester", f"--pwfile={password}",
+                "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync",
+            ],
+            user=user,
+            cwd=name,
+            check=True,
+            capture_output=True,
+        )  # fmt: skip
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        server = Postgres(folder, binaries, port, user)
+        server.start()
         try:
-            self._run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", str(self.folder / "data"))
+            yield server
         finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    def dsn(self, database: str) -> str:
-        """How to reach one of its databases."""
-        return f"postgresql://tapes@127.0.0.1:{self.port}/{database}"
-
-    def new_database(self) -> str:
-        """The DSN of a new, empty database."""
-        self._databases += 1
-        name = f"test_{os.getpid()}_{self._databases}"
-        with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-        return self.dsn(name)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+            server.stop()

@@ -3,9 +3,7 @@
 The public names are loaded when they are first used, so that `import tapes` costs nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # checkers take it for True; `typing` itself costs more than all of this
 if TYPE_CHECKING:
     from tapes.canonical import canonicalize, req_hash
     from tapes.cassette import Cassette
@@ -19,10 +17,12 @@ if TYPE_CHECKING:
         LatchClosed,
         NetworkBlocked,
         TapesError,
+        UnusedRecordings,
     )
     from tapes.modes import Mode
     from tapes.repeats import ordered, sample
     from tapes.tape.kinds import open_tape
+    from tapes.using import use
 
 __version__ = "0.1.0"
 
@@ -37,12 +37,14 @@ _HOMES = {
     "Mode": "modes",
     "NetworkBlocked": "errors",
     "TapesError": "errors",
+    "UnusedRecordings": "errors",
     "canonicalize": "canonical",
     "open_tape": "tape.kinds",
     "ordered": "repeats",
     "req_hash": "canonical",
     "resolve": "directory_contract",
     "sample": "repeats",
+    "use": "using",
 }
 
 __all__ = [
@@ -56,16 +58,20 @@ __all__ = [
     "Mode",
     "NetworkBlocked",
     "TapesError",
+    "UnusedRecordings",
     "canonicalize",
     "open_tape",
     "ordered",
     "req_hash",
     "resolve",
     "sample",
+    "use",
 ]
 
 
 def __getattr__(name: str) -> object:
+    from importlib import import_module
+
     try:
         home = _HOMES[name]
     except KeyError:

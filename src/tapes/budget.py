@@ -18,13 +18,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from tapes.errors import BadSetting
+from tapes.errors import BadSetting, LedgerFailed
+from tapes.state import connect
 
 LATCH = "DEMO_LIVE"
 CALLS = "CASSETTE_LIVE_BUDGET"
@@ -99,9 +100,10 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A permitted call in the ledger."""
+    """A permitted call in the ledger, and what was set aside for it."""
 
     number: int
+    reserve: Reserve
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,30 @@ class Spend:
     usd: Decimal
 
 
+class AnyLedger(Protocol):
+    """The spends of one tape and run, counted once for all who share the tape.
+
+    Every call raises LedgerFailed where the count cannot be had.
+    """
+
+    def take(self, key: str, limits: Limits, reserve: Reserve) -> Unit | Spent:
+        """A unit for one call, or what is spent where a limit leaves no room for it."""
+        ...
+
+    def settle(self, unit: Unit, tokens: int | None, usd: Decimal | None) -> None:
+        """The call was made. What it really cost takes the place of what was set aside."""
+
+    def give_back(self, unit: Unit) -> None:
+        """The call failed before anybody answered."""
+
+    def spent(self) -> Spent:
+        """What this tape's run has spent."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS spends (
   number INTEGER PRIMARY KEY,
@@ -169,10 +195,10 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
+        with self._lock, _translated(self._path):
             if self._connection is None or self._pid != os.getpid():
                 # A connection must not cross a fork.
-                self._connection, self._pid = _connect(self._path), os.getpid()
+                self._connection, self._pid = connect(self._path, _SCHEMA), os.getpid()
             connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -196,7 +222,7 @@ class Ledger:
                     reserve.tokens, str(reserve.usd),
                 ),
             )  # fmt: skip
-            return Unit(cursor.lastrowid or 0)
+            return Unit(cursor.lastrowid or 0, reserve)
 
     def settle(self, unit: Unit, tokens: int | None, usd: Decimal | None) -> None:
         """The call was made. What it really cost takes the place of what was set aside."""
@@ -238,40 +264,39 @@ class Ledger:
                 self._connection.close()
             self._connection = None
 
+    def __del__(self) -> None:
+        """A cassette that nobody closed leaves no open file behind."""
+        if getattr(self, "_connection", None) is not None and self._pid == os.getpid():
+            self.close()
+
+
+@contextmanager
+def _translated(path: Path | None) -> Iterator[None]:
+    """A ledger that cannot be kept permits nothing."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise LedgerFailed(
+            f"live calls cannot be counted in {path}: {error}",
+            f"give yourself the right to write there: ls -la {path.parent if path else '.'}",
+        ) from error
+
 
 def spends(path: Path) -> list[Spend]:
     """Every line of a ledger, the oldest first; none where there is no ledger."""
     if not path.exists():
         return []
-    connection = _connect(path)
-    try:
+    with _translated(path), closing(connect(path, _SCHEMA)) as connection:
         rows = connection.execute(
             "SELECT tape, run, key, host, pid, at, state, tokens, usd FROM spends ORDER BY number"
         )
-        return [Spend(*row[:-1], Decimal(row[-1])) for row in rows]  # type: ignore[call-arg]
-    finally:
-        connection.close()
+        return [Spend(*row[:-1], Decimal(row[-1])) for row in rows]  # type: ignore[call-arg]  # a row has the fields in order
 
 
 def reset(path: Path, tape: str | None = None) -> int:
     """Forget what was spent, on one tape or on all of a ledger; gives the number of lines."""
     if not path.exists():
         return 0
-    connection = _connect(path)
-    try:
-        with connection:
-            where, values = ("WHERE tape = ?", (tape,)) if tape else ("", ())
-            return connection.execute(f"DELETE FROM spends {where}", values).rowcount
-    finally:
-        connection.close()
-
-
-def _connect(path: Path | None) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path or ":memory:", timeout=60, isolation_level=None, check_same_thread=False
-    )
-    connection.execute("PRAGMA journal_mode = WAL")
-    # A killed process loses nothing in this mode; only a power cut may lose the last lines.
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.executescript(_SCHEMA)
-    return connection
+    where, values = ("WHERE tape = ?", (tape,)) if tape else ("", ())
+    with _translated(path), closing(connect(path, _SCHEMA)) as connection:
+        return connection.execute(f"DELETE FROM spends {where}", values).rowcount

@@ -19,12 +19,11 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from email.parser import BytesParser
-from email.policy import HTTP
 from urllib.parse import urlsplit
 
+from tapes.credentials import is_credential_parameter
 from tapes.errors import NotCanonical, OversizeBody, UndecodableBody, UnknownCanonicalizer
-from tapes.exchange import Request, header
+from tapes.exchange import Headers, Request, header
 from tapes.jsontext import Json, canonical, read
 from tapes.varying import Rule, vary_json, vary_text
 from tapes.wire import KNOWN_CODINGS, codings, decoded
@@ -101,16 +100,6 @@ def evidence_key(key: str) -> str:
 
 # Headers that choose a version or a feature of the answer. All others say who asks, not what.
 IDENTITY_HEADERS = frozenset({"anthropic-beta", "anthropic-version", "openai-beta"})
-# Query parameters that are credentials; values of these never come to rest, so they cannot count.
-CREDENTIAL_QUERY = frozenset(
-    {
-        "key", "api_key", "apikey", "api-key", "access_token", "token", "auth", "sig", "signature",
-        "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires", "x-amz-signature",
-        "x-amz-signedheaders", "x-amz-security-token", "x-goog-algorithm", "x-goog-credential",
-        "x-goog-date", "x-goog-expires", "x-goog-signature", "x-goog-signedheaders",
-        "subscription-key", "client_secret", "code",
-    }
-)  # fmt: skip
 
 
 def http_identity(
@@ -119,10 +108,13 @@ def http_identity(
     """All that can change the answer to an HTTP request, and the rules that took something out.
 
     Raises UnsupportedCoding where the decoder of a known coding is not installed: else the
-    identity would depend on the machine.
+    identity would depend on the machine. Raises NotCanonical for what is no URL.
     """
     rules = tuple(rules)
-    parts = urlsplit(request.url)
+    try:
+        parts = urlsplit(request.url)
+    except ValueError as error:
+        raise NotCanonical(f"{request.method} {request.url[:80]!r} is no URL: {error}") from None
     query, query_rules = _query(parts.query, rules)
     headers, header_rules = _headers(request, rules, also_headers)
     body, body_rules = _body(request, rules)
@@ -163,15 +155,15 @@ def _query(query: str, rules: tuple[Rule, ...]) -> tuple[list[str], set[Rule]]:
     """The parameters in order, without credentials; a value that varies stands as its word."""
     kept, used = [], set[Rule]()
     for pair in query.split("&") if query else ():
-        name = normal_percent(pair.partition("=")[0])
-        if name.lower() in CREDENTIAL_QUERY:
+        name, equals, value = normal_percent(pair).partition("=")
+        if is_credential_parameter(name, value):
             continue
-        pair = normal_percent(pair)
         for rule in rules:
-            if rule.query == name:
-                pair = f"{name}={rule.word}"
+            varied = rule.word if rule.query == name else rule.in_text(value)
+            if varied != value:
                 used.add(rule)
-        kept.append(pair)
+                value = varied
+        kept.append(name + equals + value)
     return kept, used
 
 
@@ -189,24 +181,24 @@ def _headers(
         if not varying:
             kept.setdefault(lower, []).append(value.strip())
     if request.body:
-        kept["content-type"] = media_type(request)
+        kept["content-type"] = media_type(request.headers)
     return kept, used
 
 
-def media_type(request: Request) -> str:
-    """The media type of the body without its parameters, in lower case; "" where none is said."""
-    return (header(request.headers, "content-type") or "").partition(";")[0].strip().lower()
+def media_type(headers: Headers) -> str:
+    """The media type of a body without its parameters, in lower case; "" where none is said."""
+    return (header(headers, "content-type") or "").partition(";")[0].strip().lower()
 
 
 def is_json_type(media: str) -> bool:
     """Whether a media type says JSON."""
-    return media == "application/json" or media.endswith("+json")
+    return media in ("application/json", "text/json") or media.endswith("+json")
 
 
 def _body(request: Request, rules: tuple[Rule, ...]) -> tuple[Json, tuple[Rule, ...]]:
     if not request.body:
         return None, ()
-    body, media = plain_body(request), media_type(request)
+    body, media = plain_body(request), media_type(request.headers)
     if is_json_type(media):
         try:
             value, used = vary_json(read(body), rules)
@@ -214,7 +206,7 @@ def _body(request: Request, rules: tuple[Rule, ...]) -> tuple[Json, tuple[Rule, 
             pass  # what is not exactly one JSON value is identified by its bytes
         else:
             return {"json": value}, used
-    if media == "multipart/form-data":
+    if media.startswith("multipart/"):
         parts = multipart_parts(header(request.headers, "content-type") or "", body)
         if parts is not None:
             return {"multipart": parts}, ()
@@ -243,36 +235,40 @@ def plain_body(request: Request) -> bytes:
 
 
 def multipart_parts(content_type: str, body: bytes) -> list[Json] | None:
-    """The parts of a form: headers by name and the hash of the bytes. None for a broken form.
+    """The parts of an upload: headers by name and the hash of the bytes. None for a broken one.
 
     The boundary is no part of it (RFC 2046, 5.1): it differs with every upload.
     """
-    boundary = _boundary(content_type)
+    boundary = _BOUNDARY.search(content_type)
     if boundary is None:
         return None
-    delimiter = b"--" + boundary
+    delimiter = b"--" + (boundary[1] or boundary[2]).encode("latin-1", "replace")
     # Every delimiter but the first follows a line end that belongs to it.
-    pieces = (b"\r\n" + body).split(b"\r\n" + delimiter)
-    if len(pieces) < 2 or not pieces[-1].startswith(b"--"):
+    preamble, *pieces = (b"\r\n" + body).split(b"\r\n" + delimiter)
+    end = pieces.pop() if pieces else preamble
+    if not end.startswith(b"--") or not all(map(_AFTER_DELIMITER.match, pieces)):
         return None
     parts: list[Json] = []
-    for piece in pieces[1:-1]:
-        head, found, content = piece.lstrip(b" \t").removeprefix(b"\r\n").partition(b"\r\n\r\n")
+    for piece in pieces:
+        head, found, content = piece.lstrip(b" \t").partition(b"\r\n\r\n")
         if not found:
             return None
-        headers = BytesParser(policy=HTTP).parsebytes(head + b"\r\n\r\n", headersonly=True)
+        # Folded lines (RFC 5322, 2.2.3) are one.
+        lines = head.decode("latin-1").replace("\r\n ", " ").replace("\r\n\t", "\t").split("\r\n")
+        headers = [line.partition(":") for line in lines if line]
         parts.append(
             {
-                "headers": sorted([name.lower(), str(value)] for name, value in headers.items()),
+                "headers": sorted(
+                    [name.strip().lower(), value.strip()] for name, _, value in headers
+                ),
                 "sha256": hashlib.sha256(content).hexdigest(),
             }
         )
     return parts
 
 
-def _boundary(content_type: str) -> bytes | None:
-    match = re.search(r'boundary=(?:"([^"]+)"|([^;\s]+))', content_type, re.IGNORECASE)
-    return None if match is None else (match[1] or match[2]).encode("latin-1", "replace")
+_BOUNDARY = re.compile(r';\s*boundary=(?:"([^"]+)"|([^;\s]+))', re.IGNORECASE)
+_AFTER_DELIMITER = re.compile(rb"[ \t]*\r\n")
 
 
 def key_of_exchange_request(

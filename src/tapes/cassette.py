@@ -11,78 +11,69 @@ Rule 4: `decide` raises no refusal and waits for nobody; its caller does both.
         case Play(exchange):    answer from the tape
         case Permit() as p:     send, p.answered(…), p.feed(each piece), p.finish()
         case Refusal(error):    raise_refusal(error)
-        case Busy() as b:       somebody makes the same call: wait b.pause, then b.again()
+        case Busy() as b:       somebody makes the same call: b.wait(), or await b.wait_async()
 
 Knows nothing of HTTP clients, proxies or providers' APIs.
 """
 
-import asyncio
-import inspect
 import logging
 import os
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
-from tapes import repeats
-from tapes.budget import CALLS, LATCH, Ledger, Limits, Reserve, Spent, Unit, latch_is_on
+from tapes import refusals, repeats
+from tapes.budget import RUN, AnyLedger, Ledger, Limits, Spent, Unit, latch_is_on
+from tapes.calling import Live, made, made_async
 from tapes.canonical import (
-    DICT_CANONICALIZERS,
     DIRECTORY,
     TAPE,
     DictCanonicalizer,
     dict_canonicalizer,
-    evidence_key,
     http_identity,
     http_text,
     key_of,
     key_of_exchange_request,
-    plain_body,
     sample_key,
 )
+from tapes.cost import Price, json_of, reserve_for
 from tapes.errors import (
-    AsyncLive,
     BadSetting,
-    BudgetExhausted,
     CassetteError,
-    CassetteMiss,
-    IncompleteRecording,
-    LatchClosed,
-    MissingLive,
+    LedgerFailed,
+    NotCanonical,
     TapeFailed,
     TapesError,
     UnboundedCall,
     UnreadableTape,
-    WrongCanonicalizer,
 )
 from tapes.exchange import Exchange, Request, Response, State
-from tapes.explain import nearest
-from tapes.flights import Flight, Flights, flights_of
+from tapes.expiry import OnExpiry, expired
+from tapes.flights import PATIENCE_S, Flight, Flights, flights_of
 from tapes.halt import listen, raise_refusal
-from tapes.hot import HotAnswers
-from tapes.jsontext import Json, compact, read
+from tapes.hot import NOT_HOT, HotAnswers
+from tapes.jsontext import Copies, Json
 from tapes.modes import MODE, MODE_TABLE, Cell, Mode, live_is_permitted
-from tapes.permit import Clean, Permit, Question, Recorder, last_answer
+from tapes.origin import Origins
+from tapes.permit import Clean, Permit, Question, Recorder, is_passing
 from tapes.prices import price_of
 from tapes.project import Declared, declared_for
-from tapes.providers.bounds import hides_variance, output_bound
-from tapes.providers.usage import Usage
+from tapes.providers.bounds import hides_variance
 from tapes.redact import SECRET_PATTERNS, Redactor
-from tapes.repeats import Order
-from tapes.report import STATE, Report, keep_report
-from tapes.tape.base import Tape
+from tapes.repeats import Errors, Order
+from tapes.report import Report, keep_report
+from tapes.state import STATE
+from tapes.tape.base import SharedTape, Tape
 from tapes.tape.beside import make_local
 from tapes.tape.directory import DirectoryTape
 from tapes.tape.kinds import open_tape
 from tapes.varying import vary_json
+from tapes.waiting import at_once
 
 log = logging.getLogger(__name__)
-
-Live = Callable[[dict[str, Json]], Json | Awaitable[Json]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +92,30 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The same call is under way. Wait `pause` seconds, then ask `again`."""
+    """The same call, for `key`, is under way: wait for its answer.
+
+    `again` asks anew. `alone` asks without regard to the other call, which a thread has to do
+    whose own task made it: while it waits, that task cannot go on.
+    """
 
     again: "Callable[[], Verdict]"
+    alone: "Callable[[], Verdict] | None" = None
     pause: float = 0.005
+    key: str = ""
+
+    def wait(self) -> "Verdict":
+        """Plain code waits here, and asks again."""
+        if self.alone is not None:
+            return self.alone()
+        time.sleep(self.pause)
+        return self.again()
+
+    async def wait_async(self) -> "Verdict":
+        """Async code waits here, and asks again."""
+        import asyncio
+
+        await asyncio.sleep(self.pause)
+        return self.again()
 
 
 Verdict = Play | Permit | Refusal | Busy
@@ -133,30 +144,35 @@ class Cassette:
         limits: Limits | None = None,
         latch: bool | None = None,
         environ: Mapping[str, str] = os.environ,
-        price: Callable[[Usage], Decimal | None] = price_of,
+        price: Price = price_of,
     ) -> None:
         if repeated not in ("reuse", "ordered"):
             raise BadSetting(f"repeated={repeated!r} is neither 'reuse' nor 'ordered'")
         self.mode = Mode.of(mode or environ.get(MODE) or Mode.REPLAY)
-        self.tape: Tape = open_tape(tape) if isinstance(tape, str | os.PathLike) else tape
         self.live = live
         self.limits = limits
         self.latch = latch
         self.price = price
+        self._environ = environ
+        self._limits_now()  # a setting that cannot be read is an error now, not at the first miss
+        self.tape: Tape = open_tape(tape) if isinstance(tape, str | os.PathLike) else tape
         self.declared = declared_for(self.tape.path) if declared is None else declared
         self.canonicalizer = _canonicalizer_for(self.tape, canonicalizer)
         self.report = Report(self.tape, str(self.mode))
         self.redactor = Redactor(
             patterns=(*SECRET_PATTERNS, *self.declared.patterns),
             refuse=self.declared.secrets == "refuse" and self.mode is not Mode.REPLAY,
+            keep=self.declared.headers,
         )
-        self._environ = environ
+        self.origins = Origins()
         self._order = Order() if repeated == "ordered" else None
-        self._ledger: Ledger | None = None
+        self._errors = Errors()
+        self._ledger: AnyLedger | None = None
         self._flights: Flights | None = None
         self._rekeyed: dict[str, str] | None = None
         self._warned_of_variance = False
         self._hot = HotAnswers(self.canonicalizer, self.report)
+        self._is_recording = self.mode is Mode.RECORD
         self._is_quick = self.mode is not Mode.LIVE and self._order is None
         self._recorder = Recorder(
             tape=self.tape,
@@ -167,12 +183,13 @@ class Cassette:
             price=price,
             store_errors=self.declared.errors == "store",
         )
-        self._finalizer = weakref.finalize(self, _at_end, self.report, self._hot)
+        self._finalizer = weakref.finalize(self, keep_report, self.report)
         listen()
 
     def close(self) -> None:
         """Let go of the tape, and leave the run's report beside it."""
         self._finalizer()
+        self._hot.clear()
         self.tape.close()
         if self._ledger is not None:
             self._ledger.close()
@@ -185,70 +202,131 @@ class Cassette:
 
     # --- the decision
 
-    def decide(self, request: Request | dict[str, Json], *, sample: int | None = None) -> Verdict:
+    def decide(
+        self,
+        request: Request | dict[str, Json],
+        *,
+        sample: int | None = None,
+        order: Order | None = None,
+        owner: object = None,
+    ) -> Verdict:
         """The verdict on one request: Play, Permit, Refusal or Busy; anything else is a bug.
 
+        `owner` is who asks, where that is neither a task nor a thread: a server's exchange.
         Raises NotCanonical and UnsupportedCoding for a request that cannot have a key, and
         SecretFound where secrets are refused.
         """
-        raw_key = self._raw_key(request)
-        chosen = repeats.chosen_sample() if sample is None else sample
-        order = repeats.chosen_order() or self._order
-        if chosen is not None:
-            return self._decide(Question(request, raw_key, chosen))
-        if order is not None:
-            return self._decide(Question(request, raw_key, order.next(raw_key), order))
-        return self._decide(Question(request, raw_key))
+        return self._decide(self._question(request, sample, order, owner))
 
-    def _raw_key(self, request: Request | dict[str, Json]) -> str:
+    def hit(self, request: Request | dict[str, Json]) -> Play | Refusal | None:
+        """The answer that lies under the request's own key, else None: then `decide`.
+
+        For servers, which must not wait: it looks at one place and explains nothing.
+        """
+        if self.mode is Mode.LIVE or self._order is not None:
+            return None
+        question = self._question(request, None)
+        try:
+            found = self._find(sample_key(question.raw_key, question.sample))
+        except UnreadableTape as error:
+            return self._refuse(question, TapeFailed(error.message, error.remedy))
+        if found is None or not self._holds(found, question):
+            return None
+        return self._play(found, question)
+
+    def _question(
+        self,
+        request: Request | dict[str, Json],
+        sample: int | None,
+        order: Order | None = None,
+        owner: object = None,
+    ) -> Question:
+        text: str | None = None
         if isinstance(request, Request):
             identity, _ = http_identity(request, (), self.declared.headers)
-            return key_of(http_text(identity))
-        return key_of(self.canonicalizer.text(request))
+            raw_key = key_of(http_text(identity))
+        else:
+            text = self.canonicalizer.text(request)
+            raw_key = key_of(text)
+        chosen = repeats.chosen_sample() if sample is None else sample
+        if chosen is not None:
+            return Question(request, raw_key, text, chosen, owner=owner)
+        order = order or repeats.chosen_order() or self._order
+        if order is not None:
+            return Question(request, raw_key, text, order.next(raw_key), order, owner=owner)
+        before = self._errors.before(raw_key)
+        return Question(request, raw_key, text, before, errors=self._errors, owner=owner)
 
-    def _decide(self, question: Question) -> Verdict:
+    def _decide(self, question: Question, *, alone: bool = False) -> Verdict:
         try:
-            return self._verdict(question)
+            return self._verdict(question, alone=alone)
         except UnreadableTape as error:
-            question.give_back_sample()
-            return self._refuse(TapeFailed(error.message, error.remedy))
+            return self._refuse(question, TapeFailed(error.message, error.remedy))
+        except (LedgerFailed, UnboundedCall) as error:
+            return self._refuse(question, error)
+        except RecursionError:
+            raise NotCanonical("the request is nested too deeply") from None
 
-    def _verdict(self, question: Question) -> Verdict:
+    def _verdict(self, question: Question, *, alone: bool) -> Verdict:
         if self.mode is not Mode.LIVE:
-            found = self.tape.find(sample_key(question.raw_key, question.sample))
-            if found is not None:
+            found = self._find(sample_key(question.raw_key, question.sample))
+            if found is not None and self._holds(found, question):
                 return self._play(found, question)
         clean = self._clean(question)
         if self.mode is not Mode.LIVE and (clean.key != question.raw_key or self.declared.rules):
             found = self._find_clean(clean, question)
-            if found is not None:
+            if found is not None and self._holds(found, question):
                 return self._play(found, question)
+        if self.mode is Mode.REPLAY and question.errors is not None and question.sample:
+            # Nothing was recorded after the kept error: it is the answer.
+            return self._verdict(replace(question, sample=question.sample - 1), alone=alone)
         limits = self._limits_now()
         permitted = live_is_permitted(self.mode, self._latch_now(), limits)
         match MODE_TABLE[self.mode, False, permitted]:
             case Cell.CALL:
-                return self._permit(question, clean, limits)
+                return self._permit(question, clean, limits, alone=alone)
             case Cell.MISS:
-                return self._refuse(self._miss(question, clean))
+                miss = refusals.miss(self.tape, question, clean, self.canonicalizer, self.declared)
+                return self._refuse(question, miss)
+            case _ if limits.are_zero:
+                error: CassetteError = refusals.exhausted(clean.key, self.tape.path, limits, None)
             case _:
-                question.give_back_sample()
-                return self._refuse(self._not_permitted(clean, limits))
+                error = refusals.latch_closed(clean.key, self.tape.path)
+        return self._refuse(question, error)
 
-    def _play(self, exchange: Exchange, question: Question) -> Verdict:
+    def _play(self, exchange: Exchange, question: Question) -> Play | Refusal:
         if isinstance(exchange.response, Response) is not isinstance(question.request, Request):
-            kinds = ("an HTTP response", "plain JSON")
-            got, wanted = kinds if isinstance(exchange.response, Response) else kinds[::-1]
-            return self._refuse(
-                TapeFailed(
-                    f"the answer to {exchange.key[:12]} on {self.tape.path} is {got}, not {wanted}",
-                    "HTTP recordings replay with tapes.use(…), plain JSON with Cassette.call(…)",
-                )
-            )
+            return self._refuse(question, refusals.wrong_kind(exchange, self.tape.path))
+        if self._is_expired(exchange):
+            error = refusals.too_old(exchange, self.tape.path, self.declared.max_age)
+            if self.declared.expired is OnExpiry.FAIL:
+                return self._refuse(question, error)
+            if self.report.served_expired(exchange.key):
+                log.warning("%s", error.message)
         self.report.served(exchange.key)
-        last_answer.set("tape")
+        self.origins.from_tape()
+        if is_passing(exchange.response):
+            question.was_given_an_error()
+            if self.declared.retry_after == "now":
+                exchange = replace(exchange, response=at_once(exchange.response))
         return Play(exchange)
 
-    def _refuse(self, error: CassetteError) -> Refusal:
+    def _holds(self, found: Exchange, question: Question) -> bool:
+        """Whether a recording is the answer, or is to be made again while that is permitted."""
+        if self.mode is not Mode.RECORD:
+            return True
+        is_chosen_error = (
+            question.errors is None and question.order is None and is_passing(found.response)
+        )
+        is_old = self.declared.expired is OnExpiry.RECORD and self._is_expired(found)
+        return not ((is_chosen_error or is_old) and self.live_is_permitted)
+
+    def _is_expired(self, exchange: Exchange) -> bool:
+        max_age = self.declared.max_age
+        return max_age is not None and expired(exchange, max_age, datetime.now(UTC))
+
+    def _refuse(self, question: Question, error: CassetteError) -> Refusal:
+        question.give_back_sample()
         self.report.refused(error)
         return Refusal(error)
 
@@ -256,22 +334,29 @@ class Cassette:
         request = question.request
         if isinstance(request, Request):
             kept = self.redactor.request(request)
+            if not self.declared.rules and _is_the_same(kept, request):
+                return Clean(kept, question.raw_key)
             http, rules = http_identity(kept, self.declared.rules, self.declared.headers)
             return Clean(kept, key_of(http_text(http)), rules)
         identity = self.canonicalizer.identity(request)
-        plain = self.redactor.value(identity)
+        plain = self.redactor.value(identity, question.text)
         varied, rules = vary_json(plain, self.declared.rules)
         if varied is identity:
             return Clean(plain, question.raw_key)
         return Clean(plain, key_of(self.canonicalizer.text(varied)), rules)
 
+    def _find(self, key: str) -> Exchange | None:
+        """The exchange that answers under a key; what did not end answers nothing."""
+        found = self.tape.find(key)
+        return found if found is not None and found.state is State.COMPLETE else None
+
     def _find_clean(self, clean: Clean, question: Question) -> Exchange | None:
         key = sample_key(clean.key, question.sample)
-        found = self.tape.find(key)
+        found = self._find(key)
         if found is not None or not self.declared.rules:
             return found
         other = self._keys_under_present_rules().get(key)
-        return None if other is None else self.tape.find(other)
+        return None if other is None else self._find(other)
 
     def _keys_under_present_rules(self) -> dict[str, str]:
         """Keys under the present rules → keys that recordings made under other rules have."""
@@ -308,18 +393,56 @@ class Cassette:
             self.mode, self._latch_now(), self._limits_now()
         )
 
-    def _shared_ledger(self) -> Ledger:
+    @property
+    def is_unlocked(self) -> bool:
+        """Whether the operator opened the latch or set a budget; the mode alone does not count."""
+        return live_is_permitted(Mode.RECORD, self._latch_now(), self._limits_now())
+
+    @property
+    def counts_calls(self) -> bool:
+        """Whether a limit makes every live call wait for a count that others share."""
+        return self._limits_now().are_set
+
+    @property
+    def gives_again(self) -> bool:
+        """Whether a request that was answered once may get the same answer undecided."""
+        return self._order is None and self.declared.max_age is None
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether the tape is on this machine, so that looking something up takes no waiting."""
+        return not isinstance(self.tape, SharedTape)
+
+    def _shared_ledger(self) -> AnyLedger:
         """The count of live calls, shared with every process that uses this tape."""
+        if self._ledger is None and isinstance(self.tape, SharedTape):
+            self._ledger = self.tape.ledger(self._environ.get(RUN, ""))
         if self._ledger is None:
             local = self.tape.local
-            path = None if local is None else make_local(local) / STATE
-            self._ledger = Ledger(path, self.tape.name)
+            try:
+                path = None if local is None else make_local(local) / STATE
+            except OSError as error:
+                raise LedgerFailed(
+                    f"live calls cannot be counted in {local}: {error.strerror}",
+                    f"give yourself the right to write beside {self.tape.path}",
+                ) from error
+            self._ledger = Ledger(path, self.tape.name, self._environ.get(RUN, ""))
         return self._ledger
 
-    def _permit(self, question: Question, clean: Clean, limits: Limits) -> Verdict:
-        flight = self._flight(sample_key(clean.key, question.sample))
+    def _permit(self, question: Question, clean: Clean, limits: Limits, *, alone: bool) -> Verdict:
+        key = sample_key(clean.key, question.sample)
+        flights = self._shared_flights()
+        waited = time.monotonic() - question.since
+        # In live mode every call is its own.
+        is_own = self.mode is Mode.LIVE or alone or waited > PATIENCE_S
+        flight = Flight(key) if is_own else flights.take(key, question.owner)
         if flight is None:
-            return Busy(lambda: self._decide(question))
+            here = flights.is_of_this_thread(key)
+            return Busy(
+                lambda: self._decide(question),
+                (lambda: self._decide(question, alone=True)) if here else None,
+                key=key,
+            )
         verdict: Verdict | None = None
         try:
             verdict = self._permit_in_flight(question, clean, limits, flight)
@@ -333,117 +456,45 @@ class Cassette:
     ) -> Verdict:
         # Whoever had the flight before may have recorded the answer meanwhile.
         found = self._find_clean(clean, question) if self.mode is Mode.RECORD else None
-        if found is not None:
+        if found is not None and self._holds(found, question):
             return self._play(found, question)
         unit: Unit | None = None
         if limits.are_set:
-            try:
-                taken = self._shared_ledger().take(clean.key, limits, self._reserve(clean, limits))
-            except UnboundedCall as error:
-                question.give_back_sample()
-                return self._refuse(error)
+            reserve = reserve_for(clean.request, clean.key, limits, self.price)
+            taken = self._shared_ledger().take(clean.key, limits, reserve)
             if isinstance(taken, Spent):
-                question.give_back_sample()
-                return self._refuse(self._exhausted(clean, limits, taken))
+                path = self.tape.path
+                return self._refuse(question, refusals.exhausted(clean.key, path, limits, taken))
             unit = taken
         self._warn_of_variance(clean)
-        return Permit(self._recorder, question, clean, flight=flight, unit=unit)
+        answer = self.origins.begin_live()
+        return Permit(self._recorder, question, clean, flight=flight, unit=unit, answer=answer)
 
-    def _flight(self, key: str) -> Flight | None:
-        if self.mode is Mode.LIVE:
-            return Flight(key)  # every call is its own
+    def _shared_flights(self) -> Flights:
+        if self._flights is None and isinstance(self.tape, SharedTape):
+            self._flights = self.tape.flights()
         if self._flights is None:
             local = self.tape.local
-            lock = None if local is None else make_local(local) / f"{self.tape.name}.lock"
+            try:
+                lock = None if local is None else make_local(local) / f"{self.tape.name}.lock"
+            except OSError:
+                lock = None  # within this process one call is one; recording will say what is wrong
             self._flights = Flights(None) if lock is None else flights_of(lock)
-        return self._flights.take(key)
-
-    def _reserve(self, clean: Clean, limits: Limits) -> Reserve:
-        """The most that this call can cost. Raises UnboundedCall where nothing bounds it."""
-        if limits.tokens is None and limits.usd is None:
-            return Reserve()
-        value, size, path = _json_of(clean.request), *_size_and_path(clean.request)
-        bound = output_bound(value, path)
-        if bound is None:
-            raise UnboundedCall(
-                f"a budget of {limits} is set, and the request {clean.key[:12]} does not bound"
-                " its answer",
-                "add max_tokens (or your provider's word for it), or limit calls instead:"
-                f" {CALLS}=20",
-            )
-        if limits.usd is None:
-            return Reserve(size + bound)
-        model = value.get("model") if isinstance(value, dict) else None
-        dollars = self.price(Usage(input=size, output=bound, model=model))
-        if dollars is None:
-            raise UnboundedCall(
-                f"a budget of {limits} is set, and the model {model!r} has no known price",
-                f"limit calls instead: {CALLS}=20",
-            )
-        return Reserve(size + bound, dollars)
+        return self._flights
 
     def _warn_of_variance(self, clean: Clean) -> None:
-        if not self._warned_of_variance and hides_variance(_json_of(clean.request)):
+        if self._warned_of_variance:
+            return
+        request = clean.request
+        if isinstance(request, Request) and b"emperature" not in request.body:
+            return
+        if hides_variance(json_of(request)):
             self._warned_of_variance = True
             log.warning(
                 "recording one sample of many: temperature is above zero without a seed, so the"
                 " tape %s hides how answers vary",
                 self.tape.path,
             )
-
-    # --- refusals
-
-    def _not_permitted(self, clean: Clean, limits: Limits) -> CassetteError:
-        if limits.are_zero:
-            return self._exhausted(clean, limits, None)
-        return LatchClosed(
-            f"the latch is closed: {clean.key[:12]} is not on {self.tape.path}, and no live call"
-            " is permitted",
-            f"to record it: {LATCH}=1 {MODE}=record …, or with a limit: {CALLS}=20 {MODE}=record …",
-        )
-
-    def _exhausted(self, clean: Clean, limits: Limits, spent: Spent | None) -> CassetteError:
-        what = f"budget exhausted: key={clean.key[:12]} budget={limits} on {self.tape.path}"
-        if spent is None or spent.since is None:
-            return BudgetExhausted(what, f"to permit live calls: {CALLS}=20 {MODE}=record …")
-        since = datetime.fromtimestamp(spent.since, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        return BudgetExhausted(
-            f"{what}; spent: {spent.calls} calls, {spent.tokens} tokens since {since}",
-            f"who spent it: tapes budget show {self.tape.path}; to begin anew: tapes budget reset"
-            f" {self.tape.path}; or raise {CALLS}",
-        )
-
-    def _miss(self, question: Question, clean: Clean) -> CassetteMiss:
-        question.give_back_sample()
-        key = sample_key(clean.key, question.sample)
-        what = f"cassette miss: {key[:12]} on {self.tape.path}"
-        record = f"to record it: {LATCH}=1 {MODE}=record …"
-        if self.tape.find(evidence_key(key)) is not None:
-            return IncompleteRecording(f"{what}: the only recording was left incomplete", record)
-        other = self._recorded_under(clean, question.sample)
-        if other is not None:
-            return WrongCanonicalizer(
-                f"{what}: it was recorded under {other}, and this cassette uses"
-                f" {self.canonicalizer.name}",
-                f'open it with canonicalizer="{other}"',
-            )
-        lines = [line for line in (nearest(self.tape, clean.request), record) if line]
-        return CassetteMiss(what, "\n".join(lines))
-
-    def _recorded_under(self, clean: Clean, sample: int) -> str | None:
-        """Another canonicalizer under whose key this request has an answer."""
-        if isinstance(clean.request, Request):
-            return None
-        for rule in DICT_CANONICALIZERS.values():
-            if rule is self.canonicalizer:
-                continue
-            try:
-                key = key_of(rule.text(clean.request))
-            except TapesError:
-                continue
-            if self.tape.find(sample_key(key, sample)) is not None:
-                return rule.name
-        return None
 
     # --- calls with dicts
 
@@ -456,18 +507,20 @@ class Cassette:
         where there is no answer. Raises NotCanonical, NotAnAnswer, MissingLive, AsyncLive.
         """
         if self._is_quick and sample is None and not repeats.in_use:
-            copies = self._hot.find(request)
-            if copies is not None:
-                return copies.one()
-        verdict = self.decide(request, sample=sample)
+            answer = self._hot.answer(request)
+            if answer is not NOT_HOT:
+                if self._is_recording:  # under replay no effect asks where a decision came from
+                    self.origins.from_tape()
+                return answer
+        question = self._question(request, sample)
+        verdict = self._decide(question)
         while isinstance(verdict, Busy):
-            time.sleep(verdict.pause)
-            verdict = verdict.again()
+            verdict = verdict.wait()
         match verdict:
             case Play(exchange):
-                return self._hot.add(request, exchange.key, exchange.response).one()
+                return self._played(question, exchange)
             case Permit() as permit:
-                return self._kept(permit, self._made(permit, live or self.live))
+                return self._kept(permit, made(permit, live or self.live))
             case Refusal(error):
                 raise_refusal(error)
 
@@ -475,45 +528,33 @@ class Cassette:
         self, request: dict[str, Json], *, sample: int | None = None, live: Live | None = None
     ) -> Any:
         """As `call`, for async code; `live` may be plain or async."""
+        import asyncio
+
         if self._is_quick and sample is None and not repeats.in_use:
-            copies = self._hot.find(request)
-            if copies is not None:
-                return copies.one()
-        verdict = self.decide(request, sample=sample)
+            answer = self._hot.answer(request)
+            if answer is not NOT_HOT:
+                if self._is_recording:  # under replay no effect asks where a decision came from
+                    self.origins.from_tape()
+                return answer
+        question = self._question(request, sample)
+        verdict = self._decide(question)
         while isinstance(verdict, Busy):
-            await asyncio.sleep(verdict.pause)
-            verdict = verdict.again()
+            verdict = await verdict.wait_async()
         match verdict:
             case Play(exchange):
-                return self._hot.add(request, exchange.key, exchange.response).one()
+                return self._played(question, exchange)
             case Permit() as permit:
-                response = await self._amade(permit, live or self.live)
+                response = await made_async(permit, live or self.live)
                 return await asyncio.to_thread(self._kept, permit, response)
             case Refusal(error):
                 raise_refusal(error)
 
-    def _made(self, permit: Permit, live: Live | None) -> Json:
-        """The answer of a plain callable. Raises AsyncLive for an async one."""
-        try:
-            response = _required(live, permit)(permit.request)
-            if inspect.isawaitable(response):
-                if inspect.iscoroutine(response):
-                    response.close()
-                raise AsyncLive(
-                    "the live callable is async, and call() is not", "use: await cassette.acall(…)"
-                )
-        except BaseException as error:
-            permit.failed(we_left=_we_left(error))
-            raise
-        return response
-
-    async def _amade(self, permit: Permit, live: Live | None) -> Json:
-        try:
-            response = _required(live, permit)(permit.request)
-            return await response if inspect.isawaitable(response) else response
-        except BaseException as error:
-            permit.failed(we_left=_we_left(error))
-            raise
+    def _played(self, question: Question, exchange: Exchange) -> Json:
+        copies = Copies(exchange.response)
+        # Where redaction or rules changed the key, the same request may have another one later.
+        if isinstance(question.request, dict) and exchange.key == question.raw_key:
+            self._hot.add(question.request, exchange.key, copies)
+        return copies.one()
 
     def _kept(self, permit: Permit, response: Json) -> Json:
         try:
@@ -522,42 +563,19 @@ class Cassette:
             raise_refusal(error)
 
 
+def _is_the_same(kept: Request, request: Request) -> bool:
+    """Whether nothing that belongs to a request's identity was changed in the kept copy.
+
+    Headers that belong to it are always kept.
+    """
+    return (
+        kept.body == request.body
+        and kept.url == request.url
+        and all(pair in request.headers for pair in kept.headers)
+    )
+
+
 def _canonicalizer_for(tape: Tape, name: str | None) -> DictCanonicalizer:
     if name is not None:
         return dict_canonicalizer(name)
     return DIRECTORY if isinstance(tape, DirectoryTape) else TAPE
-
-
-def _at_end(report: Report, hot: HotAnswers) -> None:
-    hot.report_hits()
-    keep_report(report)
-
-
-def _required(live: Live | None, permit: Permit) -> Callable[[Any], Any]:
-    if live is None:
-        raise MissingLive(
-            f"a live call for {permit.key[:12]} is permitted, and the cassette has nothing to call",
-            "pass the function that makes the call: Cassette(path, mode, live)",
-        )
-    return live
-
-
-def _we_left(error: BaseException) -> bool:
-    """Whether a call ended because its caller gave up, not because it failed."""
-    return not isinstance(error, Exception) or isinstance(error, TimeoutError)
-
-
-def _json_of(request: Request | Json) -> Json:
-    """What a request says as JSON; None where it is none."""
-    if not isinstance(request, Request):
-        return request
-    try:
-        return read(plain_body(request))
-    except ValueError:
-        return None
-
-
-def _size_and_path(request: Request | Json) -> tuple[int, str]:
-    if not isinstance(request, Request):
-        return len(compact(request)), ""
-    return len(plain_body(request)), request.url.partition("?")[0]

@@ -1,8 +1,8 @@
 """Decisions are recorded, effects never: a boundary for tools that change the world.
 
 Rule 1: under replay an effect runs only against a double that was named for it.
-Rule 2: while recording, an effect runs for real only if the last answer in this context was
-        live. A decision that came from the tape is no permit to act again.
+Rule 2: while recording, an effect runs for real only where its decision can only be a live one
+        (see `origin`). A decision that came from the tape is no permit to act again.
 Rule 3: in `live` mode effects run for real.
 
     effects = Effects(cassette)
@@ -22,7 +22,6 @@ from tapes.cassette import Cassette
 from tapes.errors import EffectRefused
 from tapes.halt import raise_refusal
 from tapes.modes import Mode
-from tapes.permit import last_answer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -65,6 +64,10 @@ class Effects:
         )
 
     def _runs_for_real(self) -> bool:
-        if self._cassette.mode is Mode.REPLAY:
-            return False
-        return self._cassette.mode is Mode.LIVE or last_answer.get() == "live"
+        match self._cassette.mode:
+            case Mode.REPLAY:
+                return False
+            case Mode.RECORD:
+                return self._cassette.origins.decision_is_live
+            case Mode.LIVE:
+                return True

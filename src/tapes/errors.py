@@ -6,17 +6,20 @@
           CassetteMiss       replay has no answer to this request
             IncompleteRecording   the only recording was cut off
             WrongCanonicalizer    the recording was keyed by another rule
+            ExpiredRecording      the recording is older than it may be
           UnboundedCall      a limit of tokens or money cannot be kept for this call
         LatchClosed          a live call was needed and nobody permitted it
         NetworkBlocked       a client below the recorder tried to leave this machine
         EffectRefused        a tool effect without a named double
         TapeFailed           the tape could not be read or written in the middle of a run
+        LedgerFailed         live calls could not be counted, so none is permitted
     Exception
       TapesError             all others: bad input, bad settings, damage found by a tool
-        UnreadableTape, DamagedTape, NewerTape, UnwritableTape, ClosedTape, UnknownKind
+        UnreadableTape, DamagedTape, NewerTape, UnwritableTape, ClosedTape, UnknownKind, UnknownKey
         NotCanonical, UnknownCanonicalizer, NotAnAnswer, MissingLive, AsyncLive
         SecretFound, UndecodableBody, UnsupportedCoding, OversizeBody
-        BadSetting, BadRule, BadEnvelope, MergeConflict, MissingExtra
+        BadSetting, BadRule, BadEnvelope, MergeConflict, MissingExtra, UnusedRecordings
+        ForeignFile, NotCarried, NotSendable, NotAnswered
         UnreadableStore, DamagedStore, NewerStore, UnavailableStore
         BadQuery, BadCursor, UnknownId
 
@@ -45,7 +48,9 @@ class CassetteError(SystemExit):
 
     slug: ClassVar[str] = "refused"
     exit_status: ClassVar[int] = 1
-    http_status: ClassVar[int] = 403
+    # A status that no SDK retries, and whose message no agent hides behind a text of its own, as
+    # they do with 404 ("no such model") and with 401 and 403 ("log in").
+    http_status: ClassVar[int] = 400
 
     def __init__(self, message: str = "", remedy: str = "") -> None:
         # SystemExit prints its argument on standard error and ends with status 1.
@@ -67,7 +72,6 @@ class CassetteMiss(BudgetExhausted):
     """Replay has no answer to this request, and replay never asks."""
 
     slug = "miss"
-    http_status = 404
 
 
 class IncompleteRecording(CassetteMiss):
@@ -80,6 +84,12 @@ class WrongCanonicalizer(CassetteMiss):
     """The tape answers this request under the key of another canonicalizer."""
 
     slug = "wrong-canonicalizer"
+
+
+class ExpiredRecording(CassetteMiss):
+    """The only recording is older than the project permits."""
+
+    slug = "expired"
 
 
 class UnboundedCall(BudgetExhausted):
@@ -110,7 +120,12 @@ class TapeFailed(CassetteError):
     """The tape could not be read or written in the middle of a run."""
 
     slug = "tape-failed"
-    http_status = 500
+
+
+class LedgerFailed(CassetteError):
+    """The count of live calls could not be read or written, so no call is permitted."""
+
+    slug = "ledger-failed"
 
 
 class TapesError(Exception):
@@ -172,6 +187,12 @@ class UnknownKind(TapesError):
     """The name does not say which kind of tape it is."""
 
     slug = "unknown-kind"
+
+
+class UnknownKey(TapesError):
+    """No recording, or more than one, has a key that begins like this."""
+
+    slug = "unknown-key"
 
 
 class NotCanonical(TapesError):
@@ -261,6 +282,40 @@ class MissingExtra(TapesError):
     """A part of the project that is an extra is not installed."""
 
     slug = "missing-extra"
+
+
+class UnusedRecordings(TapesError):
+    """The run did not ask for everything that is on the tape, and was told to fail then."""
+
+    slug = "unused-recordings"
+
+
+class ForeignFile(TapesError):
+    """A file of another tool is not what it should be."""
+
+    slug = "foreign-file"
+    exit_status = 3
+
+
+class NotCarried(TapesError):
+    """An exchange cannot be carried from or to another tool's file."""
+
+    slug = "not-carried"
+    exit_status = 5
+    http_status = 409
+
+
+class NotSendable(TapesError):
+    """A recorded request cannot be sent again as it was."""
+
+    slug = "not-sendable"
+
+
+class NotAnswered(TapesError):
+    """A request was sent, and no whole answer came."""
+
+    slug = "not-answered"
+    http_status = 502
 
 
 class UnreadableStore(TapesError):

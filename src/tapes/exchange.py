@@ -1,8 +1,8 @@
 """Request, Response, Exchange: frozen values and their one JSON form.
 
 Rule 1: the JSON form gives the same bytes back, or it is not used for them: JSON bodies are
-        shown as JSON where one of three writers reproduces them exactly, else as text where they
-        are UTF-8, else as base64.
+        shown as JSON where a usual writer reproduces them exactly, else as text where they are
+        UTF-8, else as base64.
 Rule 2: what was sent in pieces is kept in pieces, each with its time.
 Rule 3: a row names its schema version and the canonicalizer that made its key. A row without a
         version is one of the JSONL document's own (`hash`, `request`, `response`).
@@ -12,13 +12,13 @@ Knows nothing of keys, tapes or HTTP clients.  Pure.
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from tapes.errors import DamagedTape, NewerTape
-from tapes.jsontext import Json, deeper_than
+from tapes.jsontext import MAX_DEPTH, Json, deeper_than
 
 SCHEMA_VERSION = 1
 
@@ -95,13 +95,17 @@ def header(headers: Headers, name: str) -> str | None:
 
 # --- bytes ⇄ JSON -----------------------------------------------------------------------------
 
+# How programs write JSON: a name for the row, and what makes Python write the same.
+_COMPACT: dict[str, Any] = {"separators": (",", ":")}
+_INDENTED: dict[str, Any] = {"indent": 2}
 _BODY_STYLES: dict[str, dict[str, Any]] = {
-    "compact": {"separators": (",", ":"), "ensure_ascii": False},
+    "compact": {**_COMPACT, "ensure_ascii": False},
     "spaced": {"ensure_ascii": False},
-    "indented": {"indent": 2, "ensure_ascii": False},
+    "indented": {**_INDENTED, "ensure_ascii": False},
+    "compact-ascii": _COMPACT,
+    "spaced-ascii": {},
+    "indented-ascii": _INDENTED,
 }
-# Deeper bodies are kept as text: a row must be readable whatever the reader's stack already holds.
-_READABLE_DEPTH = 100
 
 
 def bytes_form(data: bytes, put_blob: PutBlob | None = None) -> Json:
@@ -120,24 +124,36 @@ def bytes_form(data: bytes, put_blob: PutBlob | None = None) -> Json:
 def _json_form(text: str) -> Json:
     if not text.startswith(("{", "[")):
         return None
+    end = "\n" if text.endswith("\n") else ""
+    text = text.removesuffix(end)
     try:
         value = json.loads(text)
-        if deeper_than(value, _READABLE_DEPTH):
+        # A row must be readable whatever the reader's stack already holds.
+        if deeper_than(value, MAX_DEPTH):
             return None
-        for style, options in _BODY_STYLES.items():
-            if json.dumps(value, allow_nan=False, **options) == text:
-                return {"json": value} if style == "compact" else {"json": value, "style": style}
+        for style in _likely_styles(text):
+            if json.dumps(value, allow_nan=False, **_BODY_STYLES[style]) == text:
+                form = {"json": value, "style": style, "end": end}
+                usual = {"style": "compact", "end": ""}
+                return {k: v for k, v in form.items() if v != usual.get(k)}
     except (ValueError, RecursionError):
         pass
     return None
 
 
+def _likely_styles(text: str) -> Iterator[str]:
+    for style in ("indented",) if text[1:2] == "\n" else ("compact", "spaced"):
+        yield style
+        if "\\u" in text:
+            yield f"{style}-ascii"
+
+
 def bytes_of(form: Json, get_blob: GetBlob | None = None) -> bytes:
     """The bytes that a form stands for. Raises ValueError for what is no form."""
     match form:
-        case {"json": value, **rest}:
+        case {"json": value, **rest} if rest.get("style", "compact") in _BODY_STYLES:
             style = _BODY_STYLES[str(rest.get("style", "compact"))]
-            return json.dumps(value, **style).encode("utf-8")
+            return (json.dumps(value, **style) + str(rest.get("end", ""))).encode("utf-8")
         case {"text": str(text)}:
             return text.encode("utf-8")
         case {"base64": str(text)}:
@@ -251,8 +267,8 @@ def row_of(exchange: Exchange, put_blob: PutBlob | None = None) -> dict[str, Jso
     return row
 
 
-def exchange_of(row: Json, path: str, place: str, get_blob: GetBlob | None = None) -> Exchange:
-    """The exchange of a row that lies on the tape `path` at `place` ("line 3").
+def exchange_of(row: Json, path: str, place: object, get_blob: GetBlob | None = None) -> Exchange:
+    """The exchange of a row that lies on the tape `path` at `place` ("line 3", once it is shown).
 
     Raises DamagedTape or NewerTape, both naming path and place.
     """
@@ -285,7 +301,7 @@ def exchange_of(row: Json, path: str, place: str, get_blob: GetBlob | None = Non
         raise damaged(path, place, f"the row is not an exchange ({error!r})") from error
 
 
-def newer(path: str, place: str, version: object) -> NewerTape:
+def newer(path: str, place: object, version: object) -> NewerTape:
     """The error for a row of a later schema."""
     return NewerTape(
         f"{path}, {place}: schema version {version}; this program knows up to {SCHEMA_VERSION}",
@@ -293,7 +309,7 @@ def newer(path: str, place: str, version: object) -> NewerTape:
     )
 
 
-def damaged(path: str, place: str, what: str) -> DamagedTape:
+def damaged(path: str, place: object, what: str) -> DamagedTape:
     """The error for a broken place on a tape."""
     return DamagedTape(
         f"damaged tape: {path}, {place}: {what}",

@@ -4,7 +4,7 @@ Knows nothing of modes or messages beyond one line.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tapes.canonical import http_identity
@@ -12,6 +12,7 @@ from tapes.errors import TapesError
 from tapes.exchange import Exchange, Request, State
 from tapes.jsontext import Json
 from tapes.tape.base import Tape
+from tapes.varying import Rule, vary_json
 
 # What looking for the nearest recording may take before the refusal is raised.
 PATIENCE_S = 0.2
@@ -35,9 +36,17 @@ class Near:
     differences: tuple[Difference, ...]
 
 
-def nearest(tape: Tape, request: Request | Json) -> str | None:
-    """One line that names the nearest recording and where it differs, or None on an empty tape."""
-    near = find_nearest(tape, request)
+def nearest(
+    tape: Tape,
+    request: Request | Json,
+    rules: tuple[Rule, ...] = (),
+    headers: frozenset[str] = frozenset(),
+) -> str | None:
+    """One line that names the nearest recording and where it differs, or None on an empty tape.
+
+    `rules` and `headers` are what is declared for the tape: a place that may vary is no difference.
+    """
+    near = find_nearest(tape, request, rules, headers)
     if near is None:
         return None
     places = [difference.place for difference in near.differences[:_SHOWN_PLACES]]
@@ -50,44 +59,68 @@ def nearest(tape: Tape, request: Request | Json) -> str | None:
     return f"nearest: {near.exchange.key[:12]}, differs at {', '.join(places)}{tail}"
 
 
-def find_nearest(tape: Tape, request: Request | Json, patience: float = PATIENCE_S) -> Near | None:
+def find_nearest(
+    tape: Tape,
+    request: Request | Json,
+    rules: tuple[Rule, ...] = (),
+    headers: frozenset[str] = frozenset(),
+    patience: float = PATIENCE_S,
+) -> Near | None:
     """The recording that shares most with the request; the latest of equals."""
-    wanted = leaves_of(request)
-    best: tuple[float, Exchange] | None = None
+    wanted: dict[str, Json] = {}
+    best: tuple[float, Exchange, dict[str, Json]] | None = None
     until = time.monotonic() + patience
     try:
+        wanted = leaves_of(request, rules, headers)
         for exchange in tape.exchanges():
             if exchange.request is not None and exchange.state is State.COMPLETE:
-                score = _likeness(wanted, leaves_of(exchange.request))
+                leaves = leaves_of(exchange.request, rules, headers)
+                score = _likeness(wanted, leaves)
                 if best is None or score >= best[0]:
-                    best = (score, exchange)
+                    best = (score, exchange, leaves)
             if time.monotonic() > until:
                 break
-    except TapesError:
-        pass  # a damaged line elsewhere must not hide the refusal
-    if best is None:
-        return None
-    return Near(best[1], differences(wanted, leaves_of(best[1].request)))
+    except (TapesError, RecursionError):
+        pass  # damage or a monster elsewhere must not hide the refusal
+    return None if best is None else Near(best[1], differences(wanted, best[2]))
 
 
 def differences(asked: dict[str, Json], recorded: dict[str, Json]) -> tuple[Difference, ...]:
     """The places that are not the same, in the order in which the request has them."""
+    places = dict.fromkeys((*asked, *recorded))
     return tuple(
         Difference(place, asked.get(place), recorded.get(place))
-        for place in dict.fromkeys((*asked, *recorded))
-        if place not in asked or place not in recorded or asked[place] != recorded[place]
+        for place in places
+        if not _is_same(place, asked, recorded) and not _is_shell(place, places)
     )
 
 
-def leaves_of(request: Request | Json) -> dict[str, Json]:
+def _is_same(place: str, asked: dict[str, Json], recorded: dict[str, Json]) -> bool:
+    """Whether a place is there on both sides and holds the same, of the same type."""
+    if place not in asked or place not in recorded:
+        return False
+    one, other = asked[place], recorded[place]
+    return type(one) is type(other) and bool(one == other)
+
+
+def _is_shell(place: str, places: Iterable[str]) -> bool:
+    """Whether something lies inside a place: then that is the difference, not that it is empty."""
+    return any(other.startswith((f"{place}.", f"{place}[")) for other in places)
+
+
+def leaves_of(
+    request: Request | Json,
+    rules: tuple[Rule, ...] = (),
+    headers: frozenset[str] = frozenset(),
+) -> dict[str, Json]:
     """Every leaf of a request's identity by its place, as in `messages[2].content`."""
     if isinstance(request, Request):
-        identity, _ = http_identity(request)
+        identity, _ = http_identity(request, rules, headers)
         body = identity["body"]
         inner = body.get("json") if isinstance(body, dict) and "json" in body else body
         head = {name: identity[name] for name in ("method", "path", "query", "headers")}
         return dict([*_leaves(head, ""), *_leaves(inner, "")])
-    return dict(_leaves(request, ""))
+    return dict(_leaves(vary_json(request, rules)[0], ""))
 
 
 def _leaves(value: Json, place: str) -> Iterator[tuple[str, Json]]:
@@ -105,17 +138,26 @@ def _likeness(one: dict[str, Json], other: dict[str, Json]) -> float:
     """From 0 to 1: shared leaves, a place with another text counting by what begins alike."""
     shared = 0.0
     for place, value in one.items():
-        if place not in other:
-            continue
-        if other[place] == value and type(other[place]) is type(value):
+        if _is_same(place, one, other):
             shared += 1
-        elif isinstance(value, str) and isinstance(other[place], str):
+        elif isinstance(value, str) and isinstance(other.get(place), str):
             shared += 0.9 * _common_ends(value, other[place])
     return shared / max(len(one), len(other), 1)
 
 
 def _common_ends(one: str, other: str) -> float:
-    shorter = min(len(one), len(other))
-    head = next((n for n in range(shorter) if one[n] != other[n]), shorter)
-    tail = next((n for n in range(shorter - head) if one[-1 - n] != other[-1 - n]), shorter - head)
+    head = _common_start(one, other)
+    tail = _common_start(one[: head - len(one) - 1 : -1], other[: head - len(other) - 1 : -1])
     return (head + tail) / max(len(one), len(other), 1)
+
+
+def _common_start(one: str, other: str) -> int:
+    """How many characters two texts begin with alike, in steps that halve."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

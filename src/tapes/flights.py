@@ -7,18 +7,25 @@ does not wait.
 Knows nothing of tapes or calls.
 """
 
-import asyncio
 import errno
 import fcntl
 import os
+import sys
 import threading
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 # A call that takes longer than this is not waited for: a second live call is better than a hang.
 PATIENCE_S = 600.0
 _BYTES = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """The thread and the task that asked."""
+
+    thread: int
+    task: int | None
 
 
 @dataclass(slots=True)
@@ -27,14 +34,22 @@ class Flight:
 
     key: str
     _flights: "Flights | None" = None
-    owner: object = None
-    since: float = field(default_factory=time.monotonic)
+    _owner: object = None
 
     def land(self) -> None:
         """The call is over, whatever came of it. A second time does nothing."""
         if self._flights is not None:
             self._flights._land(self)
             self._flights = None
+
+    @property
+    def is_of_this_thread(self) -> bool:
+        """Whether this thread made the call: then it cannot block until the call is over."""
+        return isinstance(self._owner, _Caller) and self._owner.thread == threading.get_ident()
+
+    def is_of(self, owner: object) -> bool:
+        """Whether this very task, thread without tasks, or exchange of a server made the call."""
+        return self._owner == owner
 
 
 class Flights:
@@ -45,54 +60,64 @@ class Flights:
         self._mutex = threading.Lock()
         self._under_way: dict[str, Flight] = {}
         self._fd = -1
-        self._pid = -1
+        self._pid = os.getpid()
 
-    def take(self, key: str) -> Flight | None:
-        """The flight for a key, or None while somebody else has it."""
-        owner = _who()
+    def take(self, key: str, owner: object = None) -> Flight | None:
+        """The flight for a key, or None while somebody else has it.
+
+        `owner` is who asks, and must not wait for itself: the task or thread, if it is not said.
+        """
+        owner = owner or _who()
         with self._mutex:
+            self._forget_the_parent()
             other = self._under_way.get(key)
             if other is not None:
-                late = time.monotonic() - other.since > PATIENCE_S
-                return Flight(key) if late or other.owner == owner else None
+                return Flight(key) if other.is_of(owner) else None
             if not self._lock(key):
                 return None
             flight = self._under_way[key] = Flight(key, self, owner)
             return flight
 
+    def is_of_this_thread(self, key: str) -> bool:
+        """Whether the call for a key was made by a task of this very thread."""
+        other = self._under_way.get(key)
+        return other is not None and other.is_of_this_thread
+
     def _land(self, flight: Flight) -> None:
         with self._mutex:
-            if self._under_way.get(flight.key) is flight:
+            if self._pid == os.getpid() and self._under_way.get(flight.key) is flight:
                 del self._under_way[flight.key]
                 self._unlock(flight.key)
 
+    def _forget_the_parent(self) -> None:
+        """After a fork: the calls under way are the parent's, and so are the locks."""
+        if self._pid != os.getpid():
+            self._pid, self._fd = os.getpid(), -1
+            self._under_way.clear()
+
     def _lock(self, key: str) -> bool:
-        fd = self._file()
-        if fd < 0:
-            return True
+        if not self._open():
+            return True  # no lock file can be had: within this process the table still holds
         try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(key))
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(key))
         except OSError as error:
-            # A file system without locks: within this process the table still holds.
+            # Held by another process; or a file system without locks.
             return error.errno not in (errno.EACCES, errno.EAGAIN)
         return True
 
     def _unlock(self, key: str) -> None:
-        if self._fd >= 0 and self._pid == os.getpid():
+        if self._fd >= 0:
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _byte(key))
 
-    def _file(self) -> int:
-        """The lock file, one descriptor a process: closing any would free all its locks."""
-        if self._pid != os.getpid():
-            self._pid, self._fd = os.getpid(), -1
-            self._under_way.clear()
-            if self._lock_path is not None:
-                try:
-                    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-                    self._fd = os.open(self._lock_path, flags, 0o644)
-                except OSError:
-                    self._fd = -1
-        return self._fd
+    def _open(self) -> bool:
+        """Open the lock file, one descriptor a process: closing any would free all its locks."""
+        if self._fd < 0 and self._lock_path is not None:
+            try:
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+                self._fd = os.open(self._lock_path, flags, 0o644)
+            except OSError:
+                return False
+        return self._fd >= 0
 
 
 _shared: dict[str, Flights] = {}
@@ -109,10 +134,11 @@ def _byte(key: str) -> int:
     return int(key[:16], 16) % _BYTES
 
 
-def _who() -> object:
+def _who() -> _Caller:
     """The task or thread that asks: it must not wait for itself."""
+    asyncio = sys.modules.get("asyncio")  # a program with tasks has loaded it
     try:
-        task = asyncio.current_task()
+        task = None if asyncio is None else asyncio.current_task()
     except RuntimeError:
         task = None
-    return (threading.get_ident(), id(task) if task else None)
+    return _Caller(threading.get_ident(), id(task) if task else None)

@@ -2,17 +2,24 @@
 
 `SystemExit` ends the main thread; in any other it ends that thread alone, without a word. So a
 refusal in another thread is handed to the main thread as well, by a signal that interrupts
-whatever it is waiting for. What cannot be handed over is printed, and ends the process at its end.
+whatever it is waiting for. What cannot be handed over ends the process at its end.
+
+Rule 1: one message a process, on standard error, and a status that is not zero.
+Rule 2: the main thread is not interrupted while it starts another thread, which would then be
+        known to nobody and keep the process alive; nor after its last line, where nobody listens.
 
 A server never comes here: it turns refusals into answers.
 """
 
 import atexit
+import logging
 import os
 import signal
 import sys
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
@@ -20,8 +27,16 @@ from tapes.errors import CassetteError
 
 # A real-time signal that nothing else is known to use; it is taken only if it is free.
 _SIGNAL: int | None = (signal.SIGRTMIN + 11) if hasattr(signal, "SIGRTMIN") else None
+# How often, and after which pause, the main thread is asked to listen before it is left alone.
+_TRIES, _PAUSE_S = 200, 0.005
+# Where a thread is started, and where the interpreter waits for threads: file and function.
+_STARTING = (("threading.py", "start"), ("futures/thread.py", "submit"))
+_ENDING = (("threading.py", "_shutdown"),)
+
 _undelivered: deque[CassetteError] = deque()
 _listening = False
+_ends = False
+_was_said = False
 
 
 def listen() -> None:
@@ -36,27 +51,85 @@ def listen() -> None:
 
 def raise_refusal(error: CassetteError) -> NoReturn:
     """Raise a refusal here, and in the main thread too where this is another one."""
+    _say_it_once()
     if threading.current_thread() is not threading.main_thread():
-        _undelivered.append(error)
-        if _listening and _SIGNAL is not None:
-            signal.pthread_kill(_main_ident(), _SIGNAL)
+        _hand_over(error)
     raise error
 
 
-def _main_ident() -> int:
-    return threading.main_thread().ident or 0
+def _hand_over(error: CassetteError) -> None:
+    main = threading.main_thread()
+    _undelivered.append(error)
+    if not _listening or _SIGNAL is None:
+        _say(error)  # nobody knows how long the main thread goes on
+        return
+    for _ in range(_TRIES):
+        if error not in _undelivered or _ends or not main.is_alive():
+            return
+        signal.pthread_kill(main.ident or 0, _SIGNAL)
+        time.sleep(_PAUSE_S)
 
 
-def _deliver(_number: int, _frame: FrameType | None) -> None:
+def _deliver(_number: int, frame: FrameType | None) -> None:
+    global _ends, _was_said
+    while frame is not None:
+        if _is_in(frame, _STARTING):
+            return  # whoever sent the signal sends it again
+        if _is_in(frame, _ENDING):
+            _ends = True
+            return
+        frame = frame.f_back
     if _undelivered:
-        raise _undelivered.popleft()
+        error = _undelivered.popleft()
+        _undelivered.clear()
+        _was_said = True  # the interpreter does, when nobody stops the error
+        raise error
+
+
+def _is_in(frame: FrameType, functions: tuple[tuple[str, str], ...]) -> bool:
+    code = frame.f_code
+    return any(code.co_name == name and code.co_filename.endswith(f) for f, name in functions)
 
 
 @atexit.register
 def _end_with_undelivered() -> None:
     if _undelivered:
-        error = _undelivered.popleft()
+        error = _undelivered[0]
+        _say(error)
+        sys.stdout.flush()
+        logging.shutdown()
+        os._exit(error.exit_status)
+
+
+os.register_at_fork(after_in_child=_undelivered.clear)
+
+
+# --- one message -------------------------------------------------------------------------------
+
+
+def _say(error: CassetteError) -> None:
+    global _was_said
+    if not _was_said:
+        _was_said = True
         sys.stderr.write(f"{error.code}\n")
         sys.stderr.flush()
-        sys.stdout.flush()
-        os._exit(error.exit_status)
+
+
+_hook_before: list[Callable[[threading.ExceptHookArgs], object]] = []
+
+
+def _say_it_once() -> None:
+    """Let threads and tasks that a refusal ends say nothing themselves, as with SystemExit."""
+    if not _hook_before:
+        _hook_before.append(threading.excepthook)
+        threading.excepthook = _end_quietly
+        logging.getLogger("asyncio").addFilter(_is_no_refusal)
+
+
+def _end_quietly(args: threading.ExceptHookArgs) -> None:
+    if not isinstance(args.exc_value, CassetteError):
+        _hook_before[0](args)
+
+
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], CassetteError))

@@ -1,71 +1,85 @@
-"""Answers that were given before, found by one dump, one hash and one table.
+"""Answers that were given before, found by one dump and one table.
 
-Rule 1: the text that is hashed is the fast writer's. If its key is in the table, it is the
-        canonical text of a recorded request to the byte, so the request means the same; only
-        NaN, which the fast writer turns into null, could pass for something else.
+Rule 1: the table is keyed by the fast writer's text. A text stands for one JSON value, so a
+        request with a text that is in the table means what a recorded request meant; only NaN,
+        which the fast writer turns into null, could pass for something else, and is looked for.
 Rule 2: whatever the fast writer cannot say is simply not found here.
+Rule 3: an answer that was given stays the same for the run, whatever others append.
 
 Knows nothing of tapes or modes.
 """
 
-from dataclasses import dataclass
-from hashlib import sha256
+from collections.abc import Iterator
+from itertools import count
 
 from tapes.canonical import DictCanonicalizer
 from tapes.jsontext import Copies, Json, fast_canonical, has_unwritable_float
 from tapes.report import Report
 
-# What hot answers may take in memory together; beyond it they are read from the tape again.
+# What requests and answers may take in memory together; beyond it the tape is asked again.
 LIMIT_BYTES = 32 * 1024 * 1024
+# No answer, as opposed to one that is None.
+NOT_HOT: Json = object()
 
 
-@dataclass(slots=True)
 class _Entry:
-    copies: Copies
-    key: str
-    request_has_null: bool
-    hits: int = 0
+    __slots__ = ("copies", "counted", "key", "request_has_null", "tick")
+
+    def __init__(self, copies: Copies, key: str, request_has_null: bool) -> None:
+        self.copies = copies
+        self.key = key
+        self.request_has_null = request_has_null
+        self.tick = count().__next__  # counts without a lock, from many threads
+        self.counted = 0
 
 
 class HotAnswers:
-    """A bounded table of answers by the key of their request."""
+    """A bounded table of answers by the text of their request."""
 
     def __init__(self, canonicalizer: DictCanonicalizer, report: Report) -> None:
         self._canonicalizer = canonicalizer
         self._leaves_out = canonicalizer.leaves_out
         self._report = report
-        self._entries: dict[bytes, _Entry] = {}
+        self._entries: dict[bytes | None, _Entry] = {}  # None is never there
         self._size = 0
+        report.pending = self._served
 
-    def find(self, request: Json) -> Copies | None:
-        """The answer to a request that was answered before, or None."""
-        if not isinstance(request, dict):
+    def answer(self, request: Json) -> Json:
+        """A fresh copy of the answer that this request was given before, or NOT_HOT."""
+        entry = self._entries.get(self._text(request))
+        if entry is None or (entry.request_has_null and has_unwritable_float(request)):
+            return NOT_HOT
+        entry.tick()
+        return entry.copies.one()
+
+    def _text(self, request: Json) -> bytes | None:
+        if type(request) is not dict:
             return None
         if not self._leaves_out.isdisjoint(request):
             request = self._canonicalizer.identity(request)
-        text = fast_canonical(request)
-        entry = None if text is None else self._entries.get(sha256(text).digest())
-        if entry is None or (entry.request_has_null and has_unwritable_float(request)):
-            return None
-        entry.hits += 1
-        return entry.copies
+        return fast_canonical(request)
 
-    def add(self, request: dict[str, Json], key: str, answer: Json) -> Copies:
-        """Remember an answer; not where redaction or rules changed the key of its request."""
-        copies = Copies(answer)
-        text = self._canonicalizer.text(request).encode("utf-8", "surrogatepass")
-        raw = sha256(text).digest()
-        if raw.hex() == key:
-            if self._size + len(copies.text) > LIMIT_BYTES:
-                self.report_hits()
-                self._entries.clear()
-                self._size = 0
-            self._size += len(copies.text)
-            self._entries[raw] = _Entry(copies, key, b"null" in text)
-        return copies
+    def add(self, request: dict[str, Json], key: str, copies: Copies) -> None:
+        """Remember an answer to a request that has this key as it is."""
+        text = self._text(request)
+        if text is None or text in self._entries:
+            return
+        size = len(text) + len(copies.text)
+        if self._size + size > LIMIT_BYTES:
+            self.clear()
+        self._size += size
+        self._entries[text] = _Entry(copies, key, b"null" in text)
 
-    def report_hits(self) -> None:
-        """Add the hits since the last time to the run's report."""
+    def clear(self) -> None:
+        """Forget all answers."""
+        self._report.take_in()
+        self._entries.clear()
+        self._size = 0
+
+    def _served(self) -> Iterator[tuple[str, int]]:
+        """How often each answer was given since the last time that the report asked."""
         for entry in list(self._entries.values()):
-            self._report.served(entry.key, entry.hits)
-            entry.hits = 0
+            served = entry.tick() - entry.counted
+            entry.counted += served + 1  # looking counts as well
+            if served:
+                yield entry.key, served

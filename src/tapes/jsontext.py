@@ -1,18 +1,21 @@
 """JSON as text that is compared, hashed and kept: one strict reader and two exact writers.
 
 Rule 1: `canonical` is the plain definition: keys sorted by code point, no white space, numbers
-        as Python writes them. Whatever is faster must give the same text or must not be used.
+        as Python writes them. A faster writer is used where it gives the same text, and only
+        there: for JSON's own types, and for numbers that need no exponent.
 Rule 2: what JSON cannot say exactly (NaN, infinities, other keys than text, objects) is refused
         with the place where it stands, never coerced.
 Rule 3: `read` takes only what has one meaning: UTF-8, no name twice, finite numbers, no lone
-        surrogates. Anything else is not JSON here, and callers treat it as bytes.
+        surrogates, at most MAX_DEPTH levels. Anything else is not JSON here, and callers treat it
+        as bytes.
 
 Knows nothing of requests, keys or files.  Pure.
 """
 
 import json
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tapes.errors import NotCanonical
@@ -27,7 +30,32 @@ except ImportError:  # the standard library is enough, only slower
 # needs a recursive alias for it, which every use would have to unpack again.
 Json = Any
 
+# Deeper bodies are bytes: whether a parser gets through them depends on how deep its caller is.
+MAX_DEPTH = 100
+
 _PLAIN_WORDS = (str, int, bool, type(None))
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+_as_sorted = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+).encode
+_as_sorted_ascii = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+).encode
+_as_given = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+_as_given_ascii = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+# Both leave subclasses, dataclasses and times to the plain writer, which knows what they are.
+_FAST_AS_GIVEN = (
+    0
+    if orjson is None
+    else orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
+_FAST_SORTED = 0 if orjson is None else _FAST_AS_GIVEN | orjson.OPT_SORT_KEYS
 
 
 def canonical(value: Json, *, ascii_only: bool = False) -> str:
@@ -35,53 +63,63 @@ def canonical(value: Json, *, ascii_only: bool = False) -> str:
 
     Raises NotCanonical, naming the place, for what JSON cannot say exactly.
     """
-    require_json(value)
+    text = fast_canonical(value) if _is_plain(value) else None
+    if text is not None and (not ascii_only or _is_plain_ascii(text)):
+        return text.decode()
+    if text is None:
+        require_json(value)
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=ascii_only)
-    except RecursionError:
-        raise NotCanonical("the value is nested too deeply") from None
+        return _as_sorted_ascii(value) if ascii_only else _as_sorted(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotCanonical(f"the value has no canonical text: {error}") from None
+
+
+def _is_plain_ascii(text: bytes) -> bool:
+    return text.isascii() and b"\x7f" not in text  # which Python escapes with the non-ASCII
 
 
 def fast_canonical(value: Json) -> bytes | None:
     """The UTF-8 of `canonical` by a faster writer, or None where there is none.
 
     The two differ in three ways, and the caller has to live with them: floats with an exponent
-    are spelled otherwise, NaN becomes null, and some objects (UUID, Enum) are written as text.
+    are spelled otherwise, NaN becomes null, and UUID and Enum are written as their values.
     """
-    if orjson is None:
-        return None
     try:
-        text: bytes = orjson.dumps(value, option=_SORTED)
-        return text
+        text: bytes | None = _fast(value, option=_FAST_SORTED)
+    except TypeError:  # integers beyond 64 bits, lone surrogates, other keys than text
+        return None
+    return text
+
+
+def _no_fast_writer(_value: Json, *, option: int) -> None:  # noqa: ARG001  # orjson's signature
+    return None
+
+
+_fast: Callable[..., bytes | None] = _no_fast_writer if orjson is None else orjson.dumps
+
+
+def _fast_as_given(value: Json) -> bytes | None:
+    try:
+        return _fast(value, option=_FAST_AS_GIVEN)
     except TypeError:
         return None
 
 
-def _fast_text(value: Json, option: int) -> bytes | None:
-    if orjson is None:
-        return None
-    try:
-        text: bytes = orjson.dumps(value, option=option)
-        return text
-    except TypeError:  # integers beyond 64 bits, lone surrogates, other keys than text
-        return None
-
-
-_AS_GIVEN = (
-    0
-    if orjson is None
-    else orjson.OPT_PASSTHROUGH_DATACLASS
-    | orjson.OPT_PASSTHROUGH_DATETIME
-    | orjson.OPT_PASSTHROUGH_SUBCLASS
-)
-_SORTED = 0 if orjson is None else _AS_GIVEN | orjson.OPT_SORT_KEYS
-
-
 def compact(value: Json) -> str:
-    """A value as one line in the order that it has, readable: non-ASCII text stays as it is."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    # A lone surrogate has no UTF-8; its escape has.
-    return text if _encodable(text) else json.dumps(value, separators=(",", ":"), allow_nan=False)
+    """A value as one line in the order that it has, readable: non-ASCII text stays as it is.
+
+    Raises NotCanonical for NaN and infinities.
+    """
+    fast = _fast_as_given(value) if _is_plain(value) else None
+    if fast is not None:
+        return fast.decode()
+    try:
+        text = _as_given(value)
+        # A lone surrogate has no UTF-8; its escape has.
+        return text if _encodable(text) else _as_given_ascii(value)
+    except ValueError as error:
+        require_json(value)
+        raise NotCanonical(f"the value has no text: {error}") from None
 
 
 def _encodable(text: str) -> bool:
@@ -92,17 +130,41 @@ def _encodable(text: str) -> bool:
     return True
 
 
+class Copies:
+    """A value kept as text, so that everyone who asks gets an object of their own."""
+
+    __slots__ = ("_load", "text")
+
+    def __init__(self, value: Json) -> None:
+        text = _fast_as_given(value)
+        self._load: Callable[[bytes], Json]
+        # What the fast writer refuses or turns into null, the fast reader would not give back.
+        if text is None or (b"null" in text and has_unwritable_float(value)):
+            self.text = json.dumps(value).encode()
+            self._load = json.loads
+        else:
+            self.text = text
+            self._load = orjson.loads
+
+    def one(self) -> Json:
+        """A fresh object, equal to the value."""
+        return self._load(self.text)
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
 def read(data: bytes) -> Json:
     """The value that the bytes mean. Raises ValueError where they have not exactly one meaning."""
     try:
         text = data.decode("utf-8")
-        value = json.loads(text, object_pairs_hook=_members, parse_constant=_no_constant)
+        value = _strict(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if "\\u" in text and not _encodable(json.dumps(value, ensure_ascii=False)):
+    if text.count("{") + text.count("[") > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
+        raise ValueError("nested too deeply")
+    if _SURROGATE.search(text) and not _encodable(json.dumps(value, ensure_ascii=False)):
         raise ValueError("a lone surrogate")
-    if "e" in text or "E" in text:
-        _no_infinity(value)
     return value
 
 
@@ -117,9 +179,20 @@ def _no_constant(name: str) -> Json:
     raise ValueError(f"{name} is not JSON")
 
 
-def _no_infinity(value: Json) -> None:
-    if has_unwritable_float(value):
-        raise ValueError("a number is too large")
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return number
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_strict = json.JSONDecoder(
+    object_pairs_hook=_members, parse_constant=_no_constant, parse_float=_finite
+).decode
+
+
+# --- looking ----------------------------------------------------------------------------------
 
 
 def has_unwritable_float(value: Json) -> bool:
@@ -137,38 +210,89 @@ def has_unwritable_float(value: Json) -> bool:
     return False
 
 
+# A container on the way to a value: the one around it, and the name under which it lies there.
+_Way = tuple["_Way", object] | None
+
+
 def require_json(value: Json, error: Callable[[str], Exception] = NotCanonical) -> None:
     """Refuse, naming the place, what JSON cannot say exactly."""
-    todo: list[tuple[str, Json]] = [("", value)]
+    if not _is_plain(value):
+        _require_json(value, error)
+
+
+_PLAIN_TYPES = frozenset(_PLAIN_WORDS)
+# Beyond so many containers a value may contain itself, which the slower look finds out.
+_MANY = 100_000
+
+
+def _is_plain(value: Json) -> bool:
+    """Whether a value is made of JSON's own types, and of numbers that every writer spells alike.
+
+    False may also mean: look closer.
+    """
+    containers = [value]
+    for item in containers:
+        kind = type(item)
+        if kind is dict:
+            for name, child in item.items():
+                if type(name) is not str:
+                    return False
+                if type(child) not in _PLAIN_TYPES:
+                    containers.append(child)
+        elif kind is list or kind is tuple:
+            containers.extend([child for child in item if type(child) not in _PLAIN_TYPES])
+        elif kind is float:
+            # Beyond these an exponent is written, in more than one way; NaN is in no range.
+            if not 1e-4 <= abs(item) < 1e15 and item != 0.0:
+                return False
+        elif kind not in _PLAIN_TYPES:
+            return False
+        if len(containers) > _MANY:
+            return False
+    return True
+
+
+def _require_json(value: Json, error: Callable[[str], Exception]) -> None:
+    todo: list[tuple[Json, _Way, int]] = [(value, None, 0)]
     while todo:
-        place, item = todo.pop()
+        item, way, depth = todo.pop()
+        if isinstance(item, _PLAIN_WORDS):
+            continue
         if isinstance(item, dict):
-            for name, member in item.items():
+            for name in item:
                 if not isinstance(name, str):
-                    raise error(f"{place or '/'} has the key {name!r}, which is not text")
-                if type(member) not in _PLAIN_WORDS:
-                    todo.append((f"{place}/{name}", member))
+                    raise error(f"{_place(way)} has the key {name!r}, which is not text")
+            children: Iterable[tuple[object, Json]] = item.items()
         elif isinstance(item, list | tuple):
-            todo.extend(
-                (f"{place}/{n}", member)
-                for n, member in enumerate(item)
-                if type(member) not in _PLAIN_WORDS
-            )
-        elif isinstance(item, float):
-            if not math.isfinite(item):
-                raise error(f"{place or '/'} is {item}, which JSON cannot say")
-        elif not isinstance(item, _PLAIN_WORDS):
-            raise error(
-                f"{place or '/'} is of type {type(item).__name__}, which JSON does not have"
-            )
-        if len(place) > 10_000:
-            raise error(f"{place[:40]}… is nested too deeply, or contains itself")
+            children = enumerate(item)
+        elif not isinstance(item, float):
+            kind = type(item).__name__
+            raise error(f"{_place(way)} is of type {kind}, which JSON does not have")
+        elif math.isfinite(item):
+            continue
+        else:
+            raise error(f"{_place(way)} is {item}, which JSON cannot say")
+        if depth > 10 * MAX_DEPTH:
+            raise error(f"{_place(way)[:40]}… is nested too deeply, or contains itself")
+        todo.extend(
+            (child, (way, name), depth + 1)
+            for name, child in children
+            if type(child) not in _PLAIN_WORDS
+        )
+
+
+def _place(way: _Way) -> str:
+    steps: list[str] = []
+    while way is not None:
+        way, name = way
+        steps.append(f"/{name}")
+    return "".join(reversed(steps)) or "/"
 
 
 def deeper_than(value: Json, levels: int) -> bool:
     """Whether objects and lists are nested in more than so many levels."""
     layer = [value]
-    for _ in range(levels + 1):
+    for _ in range(levels):
         layer = [
             child
             for item in layer
@@ -178,19 +302,3 @@ def deeper_than(value: Json, levels: int) -> bool:
         if not layer:
             return False
     return any(isinstance(item, dict | list) for item in layer)
-
-
-class Copies:
-    """A value kept as text, so that everyone who asks gets an object of their own."""
-
-    __slots__ = ("_load", "text")
-
-    def __init__(self, value: Json) -> None:
-        fast = _fast_text(value, _AS_GIVEN)
-        # What the fast writer refuses is what the fast reader would change.
-        self.text: bytes = compact(value).encode() if fast is None else fast
-        self._load: Callable[[bytes], Json] = json.loads if fast is None else orjson.loads
-
-    def one(self) -> Json:
-        """A fresh object, equal to the value."""
-        return self._load(self.text)

@@ -1,6 +1,6 @@
 """The three modes as one table: what happens to a request, on the tape or not, permitted or not.
 
-Knows nothing of tapes or requests.  Pure.
+Knows nothing of tapes or requests.
 """
 
 from enum import Enum, StrEnum

@@ -1,7 +1,7 @@
 """The right to make one live call, and the recorder of its answer.
 
 Rule 1: a permit is spent before anything is sent, and ends in exactly one of `finish`, `keep`,
-        `abandon` and `failed`.
+        `abandon`, `discard` and `failed`.
 Rule 2: only what ended is an answer. What was cut short is kept as evidence under a key that no
         request has.
 Rule 3: a tape that cannot be written fails the call.
@@ -9,49 +9,78 @@ Rule 3: a tape that cannot be written fails the call.
 Knows nothing of how permission came about.
 """
 
+import re
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from tapes.budget import Ledger, Unit
+from tapes.budget import AnyLedger, Unit
 from tapes.canonical import HTTP_1, evidence_key, sample_key
 from tapes.errors import NotAnAnswer, TapeFailed, TapesError
 from tapes.exchange import Exchange, Headers, Piece, Request, Response, State, header
 from tapes.flights import Flight
 from tapes.jsontext import Copies, Json, require_json
+from tapes.origin import LiveAnswer
 from tapes.providers.ending import Ending, ending_of
 from tapes.providers.usage import Usage, usage_of, usage_of_value
 from tapes.redact import Redactor
-from tapes.repeats import Order
+from tapes.repeats import Errors, Order
 from tapes.report import Report
 from tapes.tape.base import Tape
 from tapes.varying import Rule
-from tapes.wire import decoded
+from tapes.wire import decoded, framer
+
+_STREAM_IS_TRUE = re.compile(rb'"stream"\s*:\s*true')
+# An error answer has no price.
+_NOTHING_USED = Usage(0, 0)
 
 # Answers that are a state of the provider rather than an answer to the request: keeping one would
 # answer the client's retry, and everyone after it, with the same refusal.
 PASSING_STATUSES = frozenset({401, 403, 407, 408, 409, 425, 429, *range(500, 600)})
 
-# Where the last answer in this context came from, "tape" or "live"; see effects.
-last_answer: ContextVar[str | None] = ContextVar("tapes_last_answer", default=None)
+
+def is_passing(response: Response | Json) -> bool:
+    """Whether an answer is such a state of the provider, said at once or at a stream's end."""
+    if not isinstance(response, Response):
+        return False
+    if response.status in PASSING_STATUSES:
+        return True
+    content_type = header(response.headers, "content-type")
+    if framer(content_type) is None:
+        return False
+    body = _plain(response)
+    return b"error" in body and ending_of(content_type, body) is Ending.FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request on its way through one decision, and the key that it has as it is."""
+    """A request on its way through one decision, and the key that it has as it is.
+
+    `text` is the canonical text of a request that is a dict; `since` when it was asked. `sample`
+    was chosen, or is its place in the group `order`, or counts the kept `errors` that this request
+    was given before.
+    """
 
     request: Request | dict[str, Json]
     raw_key: str
+    text: str | None = None
     sample: int = 0
     order: Order | None = None
+    owner: object = None
+    errors: Errors | None = None
+    since: float = field(default_factory=time.monotonic)
 
     def give_back_sample(self) -> None:
         """The call came to nothing: free its place in an ordered group for the next try."""
         if self.order is not None:
             self.order.give_back(self.raw_key, self.sample)
+
+    def was_given_an_error(self) -> None:
+        """The answer is a kept error: the next try gets what came after it."""
+        if self.errors is not None:
+            self.errors.gave(self.raw_key, self.sample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,45 +100,71 @@ class Recorder:
     canonicalizer: str
     redactor: Redactor
     report: Report
-    ledger: Callable[[], Ledger]
+    ledger: Callable[[], AnyLedger]
     price: Callable[[Usage], Decimal | None]
     store_errors: bool
 
     def keep(
-        self, question: Question, clean: Clean, key: str, response: Response | Json, state: State
+        self,
+        clean: Clean,
+        key: str,
+        sample: int,
+        response: Response | Json,
+        state: State,
+        text: str | None = None,
     ) -> Exchange:
-        """Put an exchange on the tape, durably and without secrets. Raises TapeFailed."""
-        over_http = isinstance(response, Response)
-        redact = self.redactor.response if over_http else self.redactor.value
-        exchange = Exchange(
-            key=key,
-            canonicalizer=HTTP_1 if over_http else self.canonicalizer,
-            request=clean.request,
-            response=redact(response),
-            sample=question.sample,
-            state=state,
-            recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            rules=tuple(rule.declaration() for rule in clean.rules),
-        )
+        """Put an exchange on the tape, durably and without secrets. Raises TapeFailed.
+
+        `text` is the JSON text of the response, where the caller has one already.
+        """
         try:
+            exchange = self.made(clean, key, sample, response, state, text)
             self.tape.append(exchange)
         except TapesError as error:
             raise TapeFailed(error.message, error.remedy) from error
         return exchange
 
+    def made(
+        self,
+        clean: Clean,
+        key: str,
+        sample: int,
+        response: Response | Json,
+        state: State,
+        text: str | None = None,
+    ) -> Exchange:
+        """An exchange as it may come to rest, made now. Raises SecretFound."""
+        return Exchange(
+            key=key,
+            canonicalizer=HTTP_1 if isinstance(response, Response) else self.canonicalizer,
+            request=clean.request,
+            response=(
+                self.redactor.response(response)
+                if isinstance(response, Response)
+                else self.redactor.value(response, text)
+            ),
+            sample=sample,
+            state=state,
+            recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            rules=tuple(rule.declaration() for rule in clean.rules),
+        )
+
     def settle(self, unit: Unit | None, usage: Usage | None) -> None:
         """Put what a call cost in the place of what was set aside for it."""
-        if unit is not None:
-            tokens = None if usage is None else usage.total
-            dollars = None if usage is None else self.price(usage)
-            self.ledger().settle(unit, tokens, dollars)
+        if unit is None:
+            return
+        tokens = None if usage is None else usage.total
+        # Prices are looked up only where a limit in dollars asked for them before.
+        dollars = None if usage is None or not unit.reserve.usd else self.price(usage)
+        self.ledger().settle(unit, tokens, dollars)
 
 
 class Permit:
     """The right to make one live call, spent already; and the recorder of its answer.
 
     HTTP: `answered`, `feed` for every piece, then `finish`. Plain JSON: `keep`. Where it comes to
-    nothing: `abandon` after an answer had begun, `failed` before.
+    nothing: `abandon` after an answer had begun, `failed` before. Whoever only wants to see the
+    answer takes `preview` and ends with `discard`.
     """
 
     def __init__(
@@ -120,12 +175,14 @@ class Permit:
         *,
         flight: Flight,
         unit: Unit | None,
+        answer: LiveAnswer,
     ) -> None:
         self._recorder = recorder
         self._question = question
         self._clean = clean
         self._flight = flight
         self._unit = unit
+        self._answer = answer
         self._started = time.perf_counter()
         self._head = Response(0)
         self._pieces: list[Piece] = []
@@ -143,6 +200,11 @@ class Permit:
 
     # --- HTTP
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the upstream began to answer."""
+        return self._head.status != 0
+
     def answered(self, status: int, headers: Headers, reason: str = "") -> None:
         """The upstream began to answer."""
         self._head = Response(status, headers, reason=reason)
@@ -157,13 +219,17 @@ class Permit:
 
         Raises TapeFailed where the tape cannot be written.
         """
-        if self._over:
+        if self._over or self._never_began():
             return None
         response, plain, content_type = self._whole()
-        if ending_of(content_type, plain) in (Ending.OPEN, Ending.FAILED):
-            return self.abandon(State.UPSTREAM_ERROR)
-        usage = usage_of(content_type, plain)
-        if response.status in PASSING_STATUSES and not self._recorder.store_errors:
+        ending = ending_of(content_type, plain, was_asked_for=_asks_for_stream(self.request))
+        keeps_errors = self._recorder.store_errors
+        if ending is Ending.OPEN or (ending is Ending.FAILED and not keeps_errors):
+            return self._keep_evidence(response, State.UPSTREAM_ERROR)
+        usage = usage_of(content_type, plain) if self._unit else None  # only a budget asks
+        if usage is None and response.status >= 400:
+            usage = _NOTHING_USED
+        if response.status in PASSING_STATUSES and not keeps_errors:
             self._end(usage, "not_stored")
             self._question.give_back_sample()
             return None
@@ -174,14 +240,20 @@ class Permit:
 
         A stream whose provider had said its last word is whole all the same.
         """
-        if self._over:
+        if self._over or self._never_began():
             return None
         response, plain, content_type = self._whole()
-        if not response.status:
-            self.failed(we_left=True)
-            return None
         if ending_of(content_type, plain) is Ending.SAID:
             return self.finish()
+        return self._keep_evidence(response, state)
+
+    def _never_began(self) -> bool:
+        """No answer began: then there is nothing to keep, and the call may have cost something."""
+        if not self._head.status:
+            self.failed(we_left=True)
+        return not self._head.status
+
+    def _keep_evidence(self, response: Response, state: State) -> Exchange:
         self._question.give_back_sample()
         return self._store(response, state, evidence_key(self.key), None)
 
@@ -193,6 +265,7 @@ class Permit:
             self._end(None, None)
         else:
             self._over = True
+            self._recorder.report.count("failed")
             try:
                 if self._unit is not None:
                     self._recorder.ledger().give_back(self._unit)
@@ -200,16 +273,33 @@ class Permit:
                 self._flight.land()
         self._question.give_back_sample()
 
+    def preview(self, response: Json = None) -> Exchange:
+        """The exchange as it would be kept, which decides nothing; `response` for plain JSON.
+
+        Its state says whether the answer is whole. Raises SecretFound.
+        """
+        sample = self._question.sample
+        if not isinstance(self.request, Request):
+            return self._recorder.made(self._clean, self.key, sample, response, State.COMPLETE)
+        so_far, plain, content_type = self._whole()
+        ending = ending_of(content_type, plain, was_asked_for=_asks_for_stream(self.request))
+        is_cut = ending in (Ending.OPEN, Ending.FAILED)
+        state = State.UPSTREAM_ERROR if is_cut else State.COMPLETE
+        return self._recorder.made(self._clean, self.key, sample, so_far, state)
+
+    def discard(self) -> None:
+        """The call was made and is paid; its answer is not kept."""
+        if self._over:
+            return
+        _, plain, content_type = self._whole()
+        self._end(usage_of(content_type, plain), "not_stored")
+        self._question.give_back_sample()
+
     def _whole(self) -> tuple[Response, bytes, str | None]:
         """The response so far, its body with the content coding undone, and its content type."""
         head = self._head
         response = Response(head.status, head.headers, tuple(self._pieces), head.reason)
-        body = response.body
-        try:
-            plain = decoded(body, header(head.headers, "content-encoding")).data
-        except TapesError:
-            plain = body
-        return response, plain, header(head.headers, "content-type")
+        return response, _plain(response), header(head.headers, "content-type")
 
     # --- plain JSON
 
@@ -224,21 +314,30 @@ class Permit:
             self.failed(we_left=True)
             raise
         copies = Copies(response)
-        self._store(response, State.COMPLETE, self.key, usage_of_value(response))
+        usage = usage_of_value(response) if self._unit else None
+        self._store(copies.one(), State.COMPLETE, self.key, usage, text=copies.text.decode())
         return copies.one()
 
     def _store(
-        self, response: Response | Json, state: State, key: str, usage: Usage | None
+        self,
+        response: Response | Json,
+        state: State,
+        key: str,
+        usage: Usage | None,
+        text: str | None = None,
     ) -> Exchange:
         outcome: str | None = "not_stored"
         try:
-            exchange = self._recorder.keep(self._question, self._clean, key, response, state)
+            sample = self._question.sample
+            exchange = self._recorder.keep(self._clean, key, sample, response, state, text)
             outcome = None if state is State.COMPLETE else "incomplete"
         finally:
             self._end(usage, outcome)
         if state is State.COMPLETE:
             self._recorder.report.recorded(key)
-        last_answer.set("live")
+            self._answer.came()
+            if is_passing(response):
+                self._question.was_given_an_error()
         return exchange
 
     def _end(self, usage: Usage | None, outcome: str | None) -> None:
@@ -250,6 +349,21 @@ class Permit:
             self._recorder.report.count("live")
             if outcome:
                 self._recorder.report.count(outcome)
+
+
+def _plain(response: Response) -> bytes:
+    """A body with its content coding undone; as it is where nobody can undo it."""
+    try:
+        return decoded(response.body, header(response.headers, "content-encoding")).data
+    except TapesError:
+        return response.body
+
+
+def _asks_for_stream(request: Request | Json) -> bool:
+    """Whether a request asks a model for a stream."""
+    return isinstance(request, Request) and (
+        ":streamGenerateContent" in request.url or bool(_STREAM_IS_TRUE.search(request.body))
+    )
 
 
 def _not_an_answer(place: str) -> NotAnAnswer:

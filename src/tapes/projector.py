@@ -2,8 +2,8 @@
 
 Rule 1: what is derived is a function of the log alone. Whether a projector remembers a session or
         reads it for the first time, it writes the same rows; `check` proves it.
-Rule 2: a session is derived when its turns have come to rest, or when it has waited long enough. One
-        that takes long to derive rests between, so that it leaves time for the others.
+Rule 2: a session is derived when its turns have come to rest, or when it has waited long enough.
+        One that takes long to derive rests between, so that it leaves time for the others.
 Rule 3: what cannot be derived harms no other session; it is logged, counted and set aside.
 
 Several projectors may work on one store, in threads or processes; the store hands out sessions.

@@ -1,6 +1,7 @@
 """Several answers to one request: samples by number, and groups in which order tells.
 
 By default a recorded answer is reused. Whoever samples one prompt three times, or polls, says so.
+An error that was kept by choice is answered once a run: the next try gets what came after it.
 Knows nothing of tapes.
 """
 
@@ -41,6 +42,23 @@ class Order:
         with self._lock:
             if self._counts.get(key) == sample + 1:
                 self._counts[key] = sample
+
+
+class Errors:
+    """How many kept errors each request was given so far in this run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
+
+    def before(self, key: str) -> int:
+        """How many errors came before this request's next try: the number of its sample."""
+        return self._counts.get(key, 0)
+
+    def gave(self, key: str, sample: int) -> None:
+        """The sample of this number is an error and was given."""
+        with self._lock:
+            self._counts[key] = max(self._counts.get(key, 0), sample + 1)
 
 
 @contextmanager

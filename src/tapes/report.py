@@ -12,65 +12,125 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 
-from tapes.errors import CassetteError, TapesError
+from tapes.errors import CassetteError, MissingExtra, TapesError, UnreadableTape
 from tapes.exchange import Exchange, Response, header
 from tapes.providers.usage import Usage, usage_of, usage_of_value
+from tapes.state import STATE as STATE
+from tapes.state import connect
 from tapes.tape.base import Tape
 from tapes.tape.beside import make_local
 from tapes.wire import decoded
 
 log = logging.getLogger(__name__)
 
-# The file in a tape's local folder that holds the budget's ledger and the reports of runs.
-STATE = "state.db"
-
 
 class Report:
-    """The counts of one run. Safe to use from many threads."""
+    """The counts of one run. Safe to use from many threads.
+
+    A child made by fork begins with a report of its own: what the parent did is the parent's.
+    """
 
     def __init__(self, tape: Tape, mode: str) -> None:
         self.tape = tape.path
         self.local = tape.local
         self.name = tape.name
         self.mode = mode
+        # Hits that somebody counted on its own account since the last time it was asked.
+        self.pending: Callable[[], Iterable[tuple[str, int]]] = tuple
+        self._begin()
+        _reports.add(self)
+
+    def _begin(self) -> None:
         self.started = time.time()
-        self.hits: Counter[str] = Counter()
-        self.recordings: Counter[str] = Counter()
-        self.counts: Counter[str] = Counter()
-        self.refusals: list[str] = []
+        self._hits: Counter[str] = Counter()
+        self._recordings: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
+        self._refusals: list[str] = []
+        self._expired: set[str] = set()
         self._lock = threading.Lock()
+
+    def begin_in_child(self) -> None:
+        """Forget what the parent counted."""
+        self._begin()
+        self.take_in()
+        self._hits.clear()
+
+    def take_in(self) -> None:
+        """Add the hits that are counted elsewhere."""
+        with self._lock:
+            for key, times in self.pending():
+                self._hits[key] += times
 
     def served(self, key: str, times: int = 1) -> None:
         """An answer was given from the tape."""
         with self._lock:
-            self.hits[key] += times
+            self._hits[key] += times
 
     def recorded(self, key: str) -> None:
         """An answer was put on the tape."""
         with self._lock:
-            self.recordings[key] += 1
+            self._recordings[key] += 1
+
+    def served_expired(self, key: str) -> bool:
+        """An answer was given that is too old; True for the first time with this key."""
+        with self._lock:
+            is_new = key not in self._expired
+            self._expired.add(key)
+            return is_new
 
     def count(self, name: str) -> None:
-        """One more of: live, not_stored, incomplete."""
+        """One more of: live, failed, not_stored, incomplete."""
         with self._lock:
-            self.counts[name] += 1
+            self._counts[name] += 1
 
     def refused(self, error: CassetteError) -> None:
         """A request got no answer."""
         with self._lock:
-            self.counts["refused"] += 1
-            self.refusals.append(error.message)
+            self._counts["refused"] += 1
+            self._refusals.append(error.message)
+
+    @property
+    def hits(self) -> Counter[str]:
+        """How often each key was answered from the tape."""
+        self.take_in()
+        with self._lock:
+            return Counter(self._hits)
+
+    @property
+    def recordings(self) -> Counter[str]:
+        """How often each key was recorded."""
+        with self._lock:
+            return Counter(self._recordings)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many calls were live, failed, not_stored, incomplete or refused."""
+        with self._lock:
+            return Counter(self._counts)
+
+    @property
+    def expired(self) -> set[str]:
+        """The keys that were answered although their recording is too old."""
+        with self._lock:
+            return set(self._expired)
+
+    @property
+    def refusals(self) -> list[str]:
+        """What every refusal said."""
+        with self._lock:
+            return list(self._refusals)
 
     @property
     def used(self) -> set[str]:
         """The keys that were served or recorded."""
-        return {key for key, times in self.hits.items() if times} | set(self.recordings)
+        return set(self.hits) | set(self.recordings)
 
     @property
     def reused(self) -> int:
@@ -80,18 +140,32 @@ class Report:
 
     def as_dict(self) -> dict[str, object]:
         """The counts, for people's programs."""
+        counts = self.counts
         return {
             "tape": self.tape,
             "mode": self.mode,
             "served": self.hits.total(),
             "reused": self.reused,
-            "live": self.counts["live"],
+            "live": counts["live"],
             "recorded": self.recordings.total(),
-            "refused": self.counts["refused"],
-            "not_stored": self.counts["not_stored"],
-            "incomplete": self.counts["incomplete"],
-            "refusals": list(self.refusals),
+            "failed": counts["failed"],
+            "refused": counts["refused"],
+            "not_stored": counts["not_stored"],
+            "incomplete": counts["incomplete"],
+            "expired": len(self.expired),
+            "refusals": self.refusals,
         }
+
+
+_reports: "weakref.WeakSet[Report]" = weakref.WeakSet()
+
+
+def _begin_reports_in_child() -> None:
+    for report in list(_reports):
+        report.begin_in_child()
+
+
+os.register_at_fork(after_in_child=_begin_reports_in_child)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +206,10 @@ def savings(
             unpriced += times
             continue
         tokens = (tokens or 0) + usage.total * times
-        cost = price(usage)
+        try:
+            cost = price(usage)
+        except MissingExtra:  # no prices are at hand, so none are known
+            cost = None
         if cost is None:
             unpriced += times
         else:
@@ -163,7 +240,7 @@ CREATE TABLE IF NOT EXISTS runs (
 )
 """
 # Runs that are kept a tape; older ones are forgotten.
-_KEPT_RUNS = 50
+KEPT_RUNS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,56 +265,47 @@ def keep_report(report: Report) -> None:
     """Leave a run's report beside its tape. A folder that cannot be written has none."""
     if report.local is None or not (report.used or report.counts):
         return
-    try:
-        connection = _connect(make_local(report.local) / STATE)
-    except (OSError, sqlite3.Error) as error:
-        log.debug("report not kept", extra={"tape": report.tape, "error": str(error)})
-        return
     name = report.name
+    row = (
+        name, report.mode, os.getpid(), report.started, time.time(),
+        json.dumps(report.counts), json.dumps(report.hits), json.dumps(report.recordings),
+    )  # fmt: skip
     try:
-        with connection:
+        with closing(connect(make_local(report.local) / STATE, _SCHEMA)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
             connection.execute(
                 "INSERT INTO runs (tape, mode, pid, started, ended, counts, hits, recordings)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    name, report.mode, os.getpid(), report.started, time.time(),
-                    json.dumps(report.counts), json.dumps(report.hits),
-                    json.dumps(report.recordings),
-                ),
-            )  # fmt: skip
+                row,
+            )
             connection.execute(
                 "DELETE FROM runs WHERE tape = ? AND number NOT IN"
                 " (SELECT number FROM runs WHERE tape = ? ORDER BY number DESC LIMIT ?)",
-                (name, name, _KEPT_RUNS),
+                (name, name, KEPT_RUNS),
             )
-    except sqlite3.Error as error:
+            connection.execute("COMMIT")
+    except (OSError, sqlite3.Error) as error:
         log.debug("report not kept", extra={"tape": report.tape, "error": str(error)})
-    finally:
-        connection.close()
 
 
 def runs_of(tape: Tape) -> list[Run]:
-    """The runs that are kept of a tape, the latest first."""
+    """The runs that are kept of a tape, the latest first. Raises UnreadableTape."""
     path = None if tape.local is None else tape.local / STATE
     if path is None or not path.exists():
         return []
-    connection = _connect(path)
     try:
-        rows = connection.execute(
-            "SELECT mode, pid, started, ended, counts, hits, recordings FROM runs"
-            " WHERE tape = ? ORDER BY number DESC",
-            (tape.name,),
-        )
-        return [Run(*row[:4], *map(json.loads, row[4:])) for row in rows]
-    finally:
-        connection.close()
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=10)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(_SCHEMA)
-    return connection
+        with closing(connect(path, _SCHEMA)) as connection:
+            rows = connection.execute(
+                "SELECT mode, pid, started, ended, counts, hits, recordings FROM runs"
+                " WHERE tape = ? ORDER BY number DESC",
+                (tape.name,),
+            )
+            return [Run(*row[:4], *map(json.loads, row[4:])) for row in rows]
+    except sqlite3.Error as error:
+        raise UnreadableTape(
+            f"the reports in {path} cannot be read: {error}",
+            f"they are this machine's alone, and can go: rm {path}",
+        ) from error
 
 
 def unused(tape: Tape, used: set[str]) -> list[Exchange]:

@@ -59,6 +59,8 @@ class Rule:
         at = texts.get("at")
         if at is not None and not at.startswith("/"):
             raise BadRule(f"{where}: at = {at!r} does not begin with /", _KNOWN_HINT)
+        if at is not None and at.endswith("/**") and "pattern" not in texts:
+            raise BadRule(f"{where}: at = {at!r} would take out everything", _KNOWN_HINT)
         return cls(
             at=at,
             pattern=texts.get("pattern"),
@@ -126,6 +128,8 @@ def _rewrite(value: Json, path: tuple[str, ...], replace: Callable[[Json], Json]
     if not path:
         return replace(value)
     step, rest = path[0], path[1:]
+    if step == "**" and not rest:
+        return replace(value)  # which goes to any depth itself
     if step == "**":
         here = _rewrite(value, rest, replace)
         return _each(here, _any, lambda child: _rewrite(child, path, replace))

@@ -8,7 +8,7 @@ Knows nothing of providers or HTTP clients.  Pure.
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,8 +26,12 @@ except ImportError:
 
 DECODED_LIMIT = 48 * 1024 * 1024
 ZSTD_WINDOW_LIMIT = 64 * 1024 * 1024
-_STEP = 256 * 1024
-_ZSTD_STEP = 128
+_STEP = 256 * 1024  # of output
+_ZLIB_STEP = 4 * 1024  # of input
+_ZSTD_STEP = 128  # of input: four bytes may stand for 128 KiB
+_BROKEN: tuple[type[Exception], ...] = (
+    (zlib.error,) if zstandard is None else (zlib.error, zstandard.ZstdError)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,33 +77,85 @@ def _oversize(limit: int) -> OversizeBody:
     return OversizeBody(f"the body decodes to more than {limit} bytes")
 
 
-def _zlib(window_bits: int) -> Callable[[bytes, int], Decoded]:
-    def decode(body: bytes, limit: int) -> Decoded:
-        out, rest, size = list[bytes](), body, 0
-        while True:
-            stream = zlib.decompressobj(window_bits)
-            while rest and not stream.eof:
-                try:
-                    part = stream.decompress(rest, _STEP)
-                except zlib.error:
-                    return Decoded(b"".join(out), False)
-                rest = stream.unused_data if stream.eof else stream.unconsumed_tail
-                size += len(part)
-                if size > limit:
-                    raise _oversize(limit)
-                out.append(part)
-            if not stream.eof:
-                return Decoded(b"".join(out), False)
-            if not rest:
-                return Decoded(b"".join(out), True)
+class _Inflated:
+    """A zlib stream that gives its output in steps, whatever a step of input stands for."""
 
-    return decode
+    def __init__(self, window_bits: int) -> None:
+        self._stream = zlib.decompressobj(window_bits)
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    def decompress(self, data: bytes) -> Iterator[bytes]:
+        while True:
+            part = self._stream.decompress(data, _STEP)
+            yield part
+            data = self._stream.unconsumed_tail
+            # A full step may leave output behind that needs no further input.
+            if self.eof or (not data and len(part) < _STEP):
+                return
+
+
+class _Unzstd:
+    """The same for a zstd frame, whose decoder knows no steps: it gets little input at a time."""
+
+    def __init__(self) -> None:
+        context = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_LIMIT)
+        self._stream = context.decompressobj(write_size=_STEP)
+
+    @property
+    def eof(self) -> bool:
+        eof: bool = self._stream.eof
+        return eof
+
+    @property
+    def unused_data(self) -> bytes:
+        unused: bytes = self._stream.unused_data
+        return unused
+
+    def decompress(self, data: bytes) -> Iterator[bytes]:
+        yield self._stream.decompress(data)
+
+
+def _members(
+    body: bytes, limit: int, new_stream: Callable[[], _Inflated | _Unzstd], step: int
+) -> Decoded:
+    """One stream after another until the body ends, as gzip's members and zstd's frames come."""
+    out, size, at = list[bytes](), 0, 0
+    try:
+        while True:
+            stream = new_stream()
+            while not stream.eof:
+                if at >= len(body):
+                    return Decoded(b"".join(out), False)
+                for part in stream.decompress(body[at : at + step]):
+                    size += len(part)
+                    if size > limit:
+                        raise _oversize(limit)
+                    out.append(part)
+                at = min(at + step, len(body))
+            at -= len(stream.unused_data)
+            if at == len(body):
+                return Decoded(b"".join(out), True)
+    except _BROKEN:
+        return Decoded(b"".join(out), False)
+
+
+def _gzip(body: bytes, limit: int) -> Decoded:
+    return _members(body, limit, lambda: _Inflated(16 + zlib.MAX_WBITS), _ZLIB_STEP)
 
 
 def _deflate(body: bytes, limit: int) -> Decoded:
     """RFC 9110 says zlib; many senders mean raw deflate, so that is the second try."""
-    result = _zlib(zlib.MAX_WBITS)(body, limit)
-    return result if result.data or result.whole else _zlib(-zlib.MAX_WBITS)(body, limit)
+    result = _members(body, limit, lambda: _Inflated(zlib.MAX_WBITS), _ZLIB_STEP)
+    if result.data or result.whole:
+        return result
+    return _members(body, limit, lambda: _Inflated(-zlib.MAX_WBITS), _ZLIB_STEP)
 
 
 def _brotli(body: bytes, limit: int) -> Decoded:
@@ -108,11 +164,11 @@ def _brotli(body: bytes, limit: int) -> Decoded:
     stream, out, size = brotli.Decompressor(), list[bytes](), 0
     rest = body
     while not stream.is_finished():
-        if not rest and stream.can_accept_more_data():
-            return Decoded(b"".join(out), False)
         try:
             part = stream.process(rest, output_buffer_limit=_STEP)
         except brotli.error:
+            return Decoded(b"".join(out), False)
+        if not part and not rest:  # it asks for more, and there is none
             return Decoded(b"".join(out), False)
         rest = b""
         size += len(part)
@@ -127,33 +183,13 @@ def _zstd(body: bytes, limit: int) -> Decoded:
         raise UnsupportedCoding(
             "no decoder for zstd is installed", "pip install 'tapes-py[codecs]'"
         )
-    out, rest, size = list[bytes](), body, 0
-    context = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_LIMIT)
-    while True:
-        stream = context.decompressobj(write_size=_STEP)
-        # A call takes few bytes, because four of them may stand for 128 KiB.
-        for start in range(0, len(rest), _ZSTD_STEP):
-            try:
-                part = stream.decompress(rest[start : start + _ZSTD_STEP])
-            except zstandard.ZstdError:
-                return Decoded(b"".join(out), False)
-            size += len(part)
-            if size > limit:
-                raise _oversize(limit)
-            out.append(part)
-            if stream.eof:
-                rest = stream.unused_data + rest[start + _ZSTD_STEP :]
-                break
-        else:
-            return Decoded(b"".join(out), False)
-        if not rest:
-            return Decoded(b"".join(out), True)
+    return _members(body, limit, _Unzstd, _ZSTD_STEP)
 
 
 # A coding that nobody here knows is a name like any other; one of these without its decoder is not.
 KNOWN_CODINGS = frozenset({"gzip", "deflate", "br", "zstd"})
 _DECODERS: dict[str, Callable[[bytes, int], Decoded]] = {
-    "gzip": _zlib(16 + zlib.MAX_WBITS),
+    "gzip": _gzip,
     "deflate": _deflate,
     "br": _brotli,
     "zstd": _zstd,
@@ -271,6 +307,11 @@ def framer(content_type: str | None) -> Framer | None:
 
 
 def frames_of(content_type: str | None, body: bytes) -> list[Frame] | None:
-    """All frames of a whole body, or None where its type has none."""
+    """All frames of a whole body, or None where its type has none.
+
+    Some servers stream without saying a type; then the first bytes do.
+    """
     cutter = framer(content_type)
+    if cutter is None and not content_type and body.startswith((b"event:", b"data:")):
+        cutter = Events()
     return None if cutter is None else cutter.feed(body) + cutter.finish()

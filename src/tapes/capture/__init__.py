@@ -1,1 +1,1 @@
-"""What happens on the wire, into the log."""
+"""Lanes on which model traffic comes in."""

@@ -1,24 +1,34 @@
 """What every tape promises, whichever home it has.
 
 Rule 1: `append` returns when the exchange is durable. What was acknowledged survives a killed
-        process, a full disk and a torn write; what was not acknowledged never answers.
+        process, a full disk and a torn write. What was not acknowledged is there whole or not at
+        all.
 Rule 2: of several exchanges under one key the one appended last answers.
-Rule 3: many threads and processes may append at once, and nobody's exchange is lost.
+Rule 3: many threads and processes may append at once, and nobody's exchange is lost. A tape that
+        is open when the process forks may be used on both sides.
 Rule 4: what cannot be read is an error that names the place, never an absent answer.
 Rule 5: bodies of BLOB_SIZE bytes and more lie on a tape once, however often they occur.
 
 Knows nothing of modes, budgets or clients.
 """
 
+import errno
 import hashlib
+import os
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from tapes.exchange import Exchange
+from tapes.budget import AnyLedger
+from tapes.errors import UnwritableTape
+from tapes.exchange import Exchange, Request, Response, State, row_of
+from tapes.flights import Flights
+from tapes.jsontext import Json
 
 BLOB_SIZE = 16 * 1024
+_KEY = re.compile("[0-9a-f]{64}")
 
 
 class Tape(Protocol):
@@ -36,22 +46,31 @@ class Tape(Protocol):
         ...
 
     def find(self, key: str) -> Exchange | None:
-        """The exchange that answers under this key; also what others appended meanwhile.
+        """The exchange appended last under this key; also what others appended meanwhile.
 
-        Raises UnreadableTape (DamagedTape, NewerTape) where it is there and cannot be read.
+        What was cut off is found too: see its `state`. Text that is no key finds nothing. Raises
+        UnreadableTape (DamagedTape, NewerTape) where it is there and cannot be read.
         """
         ...
 
     def append(self, exchange: Exchange) -> None:
-        """Keep an exchange; on return it is durable. Raises UnwritableTape: then nothing is."""
+        """Keep an exchange; on return it is durable.
+
+        Raises UnwritableTape, NotAnAnswer for what JSON cannot say, and UnreadableTape where the
+        tape is damaged: then nothing is kept.
+        """
         ...
 
     def exchanges(self) -> Iterator[Exchange]:
-        """All exchanges in the order of appending, those that a later one replaced included."""
+        """All exchanges in the order of appending, one by one, however large the tape is.
+
+        Those that a later one replaced are among them, where the home keeps such: a directory
+        does not. Raises UnreadableTape at the first that cannot be read.
+        """
         ...
 
     def keys(self) -> set[str]:
-        """The keys that have an answer or evidence."""
+        """The keys that have an answer: those whose last exchange is complete."""
         ...
 
     def close(self) -> None:
@@ -59,15 +78,82 @@ class Tape(Protocol):
         ...
 
 
+@runtime_checkable
+class SharedTape(Tape, Protocol):
+    """A tape on a server that many machines share: it also counts their calls and flights.
+
+    Whatever it is asked may take its time.
+    """
+
+    def ledger(self, run: str) -> AnyLedger:
+        """The count of live calls of a run."""
+        ...
+
+    def flights(self) -> Flights:
+        """Which keys have a live call under way, on whichever machine."""
+        ...
+
+
+def is_key(text: str) -> bool:
+    """Whether a text is a key: 64 lowercase hex digits."""
+    return _KEY.fullmatch(text) is not None
+
+
 def blob_hash(data: bytes) -> str:
     """The name of a body that is kept once. No canonical request has this hash."""
     return hashlib.sha256(b"blob\n" + data).hexdigest()
 
 
-class MemoryTape:
-    """A tape that ends with the process: for tests, and for runs that keep nothing."""
+def row_and_bodies(exchange: Exchange) -> tuple[dict[str, Json], dict[str, bytes]]:
+    """The row of an exchange, and by their names the bodies that it does not hold itself.
 
-    def __init__(self, exchanges: Iterator[Exchange] | tuple[Exchange, ...] = ()) -> None:
+    Raises ValueError for a key that could never be found: its maker is wrong.
+    """
+    if not is_key(exchange.key):
+        raise ValueError(f"{exchange.key!r} is no key: a key is 64 lowercase hex digits")
+    bodies: dict[str, bytes] = {}
+
+    def put_blob(data: bytes) -> str | None:
+        if len(data) < BLOB_SIZE:
+            return None
+        name = blob_hash(data)
+        bodies[name] = data
+        return name
+
+    return row_of(exchange, put_blob), bodies
+
+
+_REMEDIES = {
+    errno.ENOSPC: "free space on that disk; nothing that was recorded before is lost",
+    errno.EDQUOT: "free space within your quota; nothing that was recorded before is lost",
+    errno.EFBIG: "raise the limit (ulimit -f); nothing that was recorded before is lost",
+    errno.EROFS: "the file system is read-only: record on another one, or use replay",
+    errno.ENOLCK: "the file system has no locks: record on a local disk, or into a directory",
+    errno.EOPNOTSUPP: "the file system has no locks: record on a local disk, or into a directory",
+}
+
+
+def unwritable(path: str, error: OSError) -> UnwritableTape:
+    """The error for a tape that the system does not let us write."""
+    folder = os.path.dirname(path) or "."
+    return UnwritableTape(
+        f"the tape {path} cannot be written: {error.strerror}",
+        _REMEDIES.get(error.errno or 0, f"check who may write there: ls -ld {folder} {path}"),
+    )
+
+
+def is_of_bytes(exchange: Exchange) -> bool:
+    """Whether an exchange went over HTTP: all that its row says was made from bytes."""
+    return isinstance(exchange.request, Request) and isinstance(exchange.response, Response)
+
+
+class MemoryTape:
+    """A tape that ends with the process: for tests, and for runs that keep nothing.
+
+    It keeps and gives out exchanges as they are; whoever changes one changes the tape.
+    """
+
+    def __init__(self, exchanges: Iterable[Exchange] = ()) -> None:
         self.path = self.name = "memory"
         self.local: Path | None = None
         self._lock = threading.Lock()
@@ -89,8 +175,9 @@ class MemoryTape:
         return iter(tuple(self._exchanges))
 
     def keys(self) -> set[str]:
-        """The keys that have an exchange."""
-        return set(self._last)
+        """The keys whose last exchange is complete."""
+        with self._lock:
+            return {key for key, last in self._last.items() if last.state is State.COMPLETE}
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to let go of; the tape can go on being used."""

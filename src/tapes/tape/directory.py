@@ -10,23 +10,32 @@ Rule 3: an answer without its request is one of the directory document's own.
 Knows nothing of modes or keys beyond their form.
 """
 
-import errno
-import json
+import contextlib
 import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tapes.errors import ClosedTape, DamagedTape, UnreadableTape, UnwritableTape
-from tapes.exchange import Exchange, State, damaged, exchange_of, row_of
+from tapes.errors import ClosedTape
+from tapes.exchange import Exchange, State, damaged, exchange_of
 from tapes.jsontext import Json
-from tapes.tape.base import BLOB_SIZE, blob_hash
-from tapes.tape.beside import FOLDER, sync_folder
+from tapes.tape.base import (
+    blob_hash,
+    is_key,
+    is_of_bytes,
+    row_and_bodies,
+    unwritable,
+)
+from tapes.tape.beside import FOLDER, make_folder, sync_file, sync_folder
+from tapes.tape.named import require_folder_or_nothing, unreadable
+from tapes.tape.rowtext import read_row, write_file
 
-_ANSWER = re.compile(r"^[0-9a-f]{64}\.json$")
-_HIDDEN = (".requests", ".blobs", ".incomplete")
+_ANSWER = re.compile(r"[0-9a-f]{64}\.json")
+_REQUESTS, _BLOBS, _INCOMPLETE = ".requests", ".blobs", ".incomplete"
+# Ours, and those of the document's own `save`.
+_TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp|tmp[a-z0-9_]{8}\.tmp")
 _OLD_S = 600.0
 # No file, as opposed to one that says null.
 _ABSENT: Json = object()
@@ -37,15 +46,11 @@ class DirectoryTape:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path).rstrip(os.sep) or os.sep
-        self._folder = Path(self.path)
-        self.local = self._folder / FOLDER
+        self._folder = os.path.abspath(self.path)  # whatever the working folder is later
+        self.local = Path(os.path.realpath(self._folder)) / FOLDER
         self.name = "."
         self._closed = False
-        if self._folder.exists() and not self._folder.is_dir():
-            raise UnreadableTape(
-                f"{self.path} is a file, not a directory",
-                "name a directory, or end the name with .jsonl",
-            )
+        require_folder_or_nothing(self._folder, self.path)
         self._clean()
 
     def _require_open(self) -> None:
@@ -57,18 +62,25 @@ class DirectoryTape:
     def find(self, key: str) -> Exchange | None:
         """The exchange that answers under this key, or the evidence that lies there."""
         self._require_open()
+        if not is_key(key):
+            return None
         answer = self._read(f"{key}.json")
         if answer is not _ABSENT:
-            return self._exchange(key, answer)
-        evidence = self._read(f".incomplete/{key}.json")
-        return None if evidence is _ABSENT else self._of_row(evidence, f".incomplete/{key}.json")
+            return self._with_answer(key, answer)
+        return self._evidence(key)
 
-    def _exchange(self, key: str, answer: Json) -> Exchange:
-        about = self._read(f".requests/{key}.json")
+    def _evidence(self, key: str) -> Exchange | None:
+        name = f"{_INCOMPLETE}/{key}.json"
+        row = self._read(name)
+        return None if row is _ABSENT else self._of_row(row, name)
+
+    def _with_answer(self, key: str, answer: Json) -> Exchange:
+        name = f"{_REQUESTS}/{key}.json"
+        about = self._read(name)
         if about is _ABSENT:
             return Exchange(key, "directory/1", None, answer, version=0)
         if not isinstance(about, dict):
-            raise self._damaged(f".requests/{key}.json", "not an object")
+            raise damaged(self.path, name, "not an object")
         return self._of_row({"hash": key, **about, "response": answer}, f"{key}.json")
 
     def _of_row(self, row: Json, name: str) -> Exchange:
@@ -76,126 +88,131 @@ class DirectoryTape:
 
     def _read(self, name: str) -> Json:
         try:
-            data = (self._folder / name).read_bytes()
+            with open(f"{self._folder}/{name}", "rb") as file:
+                data = file.read()
         except FileNotFoundError:
             return _ABSENT
         except OSError as error:
-            raise UnreadableTape(
-                f"the tape {self.path} cannot be read: {name}: {error.strerror}",
-                f"check it with: ls -l {self._folder / name}",
-            ) from error
-        try:
-            return json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise self._damaged(name, f"not JSON ({error})") from error
+            raise unreadable(self.path, error, name) from error
+        return read_row(data, self.path, name)
 
     def _blob(self, blob: str) -> bytes:
+        name = f"{_BLOBS}/{blob}"
         try:
-            return (self._folder / ".blobs" / blob).read_bytes()
+            with open(f"{self._folder}/{name}", "rb") as file:
+                data = file.read()
         except OSError as error:
-            raise self._damaged(
-                f".blobs/{blob}", f"a body is missing ({error.strerror})"
-            ) from error
-
-    def _damaged(self, name: str, what: str) -> DamagedTape:
-        return damaged(self.path, name, what)
+            raise damaged(self.path, name, f"a body is missing ({error.strerror})") from error
+        if blob_hash(data) != blob:
+            raise damaged(self.path, name, "the body is not the one that was kept")
+        return data
 
     def exchanges(self) -> Iterator[Exchange]:
         """All exchanges in the order of recording. Raises DamagedTape at the first broken file."""
         self._require_open()
-        found = [self.find(key) for key in self._keys_in(self._folder)]
-        found += [self.find(key) for key in self._keys_in(self._folder / ".incomplete")]
-        known = [exchange for exchange in found if exchange is not None]
-        return iter(sorted(known, key=self._recorded))
+        return self._exchanges()
 
-    def _recorded(self, exchange: Exchange) -> tuple[str, str]:
-        return exchange.recorded_at or "", exchange.key
+    def _exchanges(self) -> Iterator[Exchange]:
+        places = [(self._recorded_at(_REQUESTS, key), key, False) for key in self.keys()]
+        for key in self._keys_in(_INCOMPLETE):
+            places.append((self._recorded_at(_INCOMPLETE, key), key, True))
+        for _, key, is_evidence in sorted(places):
+            exchange = self._evidence(key) if is_evidence else self.find(key)
+            if exchange is not None:  # removed meanwhile
+                yield exchange
+
+    def _recorded_at(self, folder: str, key: str) -> str:
+        """When an exchange was recorded; what does not say comes first."""
+        about = self._read(f"{folder}/{key}.json")
+        return str(about.get("recorded_at") or "") if isinstance(about, dict) else ""
 
     def keys(self) -> set[str]:
         """The keys that have an answer."""
         self._require_open()
-        return set(self._keys_in(self._folder))
+        return set(self._keys_in(""))
 
-    @staticmethod
-    def _keys_in(folder: Path) -> list[str]:
+    def _keys_in(self, sub: str) -> list[str]:
         try:
-            names = os.listdir(folder)
+            names = os.listdir(f"{self._folder}/{sub}")
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise UnreadableTape(
-                f"the tape {folder} cannot be read: {error.strerror}",
-                f"check it with: ls -ld {folder}",
-            ) from error
-        return sorted(name.removesuffix(".json") for name in names if _ANSWER.match(name))
+            raise unreadable(self.path, error, sub) from error
+        return [name[:64] for name in names if _ANSWER.fullmatch(name)]
 
     # --- appending
 
     def append(self, exchange: Exchange) -> None:
-        """Keep an exchange; on return its answer is durable. Raises UnwritableTape."""
+        """Keep an exchange; on return its answer is durable.
+
+        Raises UnwritableTape, NotAnAnswer.
+        """
         self._require_open()
+        row, bodies = row_and_bodies(exchange)
+        files = self._files_of(exchange, row)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            row = row_of(exchange, self._put_blob)
-            if exchange.state is not State.COMPLETE:
-                self._put(f".incomplete/{exchange.key}.json", _text(row))
-                return
-            answer = row.pop("response")
-            del row["hash"]
-            # The document's own answers have no request to keep.
-            if exchange.request is not None or exchange.version:
-                self._put(f".requests/{exchange.key}.json", _text(row))
-            self._put(f"{exchange.key}.json", _text(answer))
+            make_folder(self._folder)
+            fresh = [
+                (f"{_BLOBS}/{name}", data)
+                for name, data in bodies.items()
+                if not os.path.exists(f"{self._folder}/{_BLOBS}/{name}")
+            ]
+            self._put([*fresh, *files])
         except OSError as error:
-            raise UnwritableTape(
-                f"the tape {self.path} cannot be written: {error.strerror}",
-                "free space on that disk; nothing that was recorded before is lost"
-                if error.errno == errno.ENOSPC
-                else f"check it with: ls -ld {self.path}",
-            ) from error
+            raise unwritable(self.path, error) from error
 
-    def _put_blob(self, data: bytes) -> str | None:
-        if len(data) < BLOB_SIZE:
-            return None
-        name = blob_hash(data)
-        if not (self._folder / ".blobs" / name).exists():
-            self._put(f".blobs/{name}", data)
-        return name
+    @staticmethod
+    def _files_of(exchange: Exchange, row: dict[str, Json]) -> list[tuple[str, bytes]]:
+        """The files of an exchange in the order in which they come to be: the answer last."""
+        name = f"{exchange.key}.json"
+        of_bytes = is_of_bytes(exchange)
+        if exchange.state is not State.COMPLETE:
+            return [(f"{_INCOMPLETE}/{name}", write_file(row, of_bytes=of_bytes))]
+        answer = write_file(row.pop("response"), of_bytes=of_bytes)
+        del row["hash"]
+        # The document's own answers have no request to keep.
+        if exchange.request is None and not exchange.version:
+            return [(name, answer)]
+        return [(f"{_REQUESTS}/{name}", write_file(row, of_bytes=of_bytes)), (name, answer)]
 
-    def _put(self, name: str, data: bytes) -> None:
-        """Write a file whole or not at all (rule 1)."""
-        path = self._folder / name
-        path.parent.mkdir(exist_ok=True)
-        temporary = path.parent / f".{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    def _put(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Let files be there whole or not at all (rule 1): all are written before one is named."""
+        written: list[tuple[str, str]] = []
         try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
+            for name, data in files:
+                path = f"{self._folder}/{name}"
+                temporary = f"{os.path.dirname(path)}/.{secrets.token_hex(8)}.tmp"
+                written.append((temporary, path))
+                make_folder(os.path.dirname(path))
+                _write(temporary, data)
+            for temporary, path in written:
+                os.replace(temporary, path)
+                sync_folder(os.path.dirname(path))
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            for temporary, _ in written:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
             raise
-        sync_folder(path.parent)
 
     def _clean(self) -> None:
         """Remove what writers that were killed left behind."""
-        for folder in (self._folder, *(self._folder / sub for sub in _HIDDEN)):
-            try:
-                for name in os.listdir(folder):
-                    path = folder / name
-                    if name.endswith(".tmp") and time.time() - path.stat().st_mtime > _OLD_S:
-                        path.unlink(missing_ok=True)
-            except OSError:
-                continue  # nothing there, or not ours to clean
+        for sub in ("", _REQUESTS, _BLOBS, _INCOMPLETE):
+            folder = f"{self._folder}/{sub}"
+            with contextlib.suppress(OSError):  # nothing there, or not ours to clean
+                for name in filter(_TEMPORARY.fullmatch, os.listdir(folder)):
+                    if time.time() - os.stat(f"{folder}/{name}").st_mtime > _OLD_S:
+                        os.unlink(f"{folder}/{name}")
 
     def close(self) -> None:
         """Nothing is held open."""
         self._closed = True
 
 
-def _text(value: Json) -> bytes:
-    try:
-        return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-    except UnicodeEncodeError:  # a lone surrogate has no UTF-8; its escape has
-        return json.dumps(value, indent=2, allow_nan=False).encode() + b"\n"
+def _write(path: str, data: bytes) -> None:
+    """A new file, durably."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    with open(fd, "wb", buffering=0) as file:
+        view = memoryview(data)
+        while view:
+            view = view[file.write(view) :]
+        sync_file(fd)

@@ -1,32 +1,42 @@
-"""Where each key's line begins: a sorted flat table, built by one pass and kept beside the tape.
+"""Where each key's line begins: a flat table of 40 bytes a line, which can be kept in a file.
 
-Rule 1: the table is a help, never a source. It is used only for the very file it was made from
-        (size, time of change, inode) and if its own checksum holds; every line it leads to is
-        checked for its key before it answers.
-Rule 2: an entry is 40 bytes: the key's 32, then 8 for the offset with two marks in its top bits.
-        The entries are sorted, so a later line with the same key stands behind an earlier one.
-Rule 3: the pass looks at the first bytes of a line and at its end, not at what lies between.
+Rule 1: the table is a help, never a source. A kept one is used only for the very file that it was
+        made from (size, times of change, inode), and each part of it only if its checksum holds.
+        Whoever is led to a line checks its key before it answers.
+Rule 2: an entry is the key's 32 bytes, then 8 for the line's place: its offset, and in the lowest
+        bit whether it answers. Sorted, a later line stands behind an earlier one with its key.
+Rule 3: entries lie in 256 parts by the first byte of their key. A part is read, checked and
+        sorted when it is first needed, so that opening a large tape costs nothing.
 
-Knows nothing of exchanges.
+Knows nothing of lines or exchanges.
 """
 
 import hashlib
-import mmap
 import os
+import secrets
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-ENTRY = 40
-# Marks in the offset: this line answers nothing (a body kept once, a stream that did not end).
-NO_ANSWER = 1 << 63
-_OFFSET_MASK = NO_ANSWER - 1
-_MAGIC = b"tapesix2"
-_HEAD = struct.Struct("<8sQqQQ32s")  # magic, size, mtime_ns, inode, lines, checksum
-_BLOCK = 4 * 1024 * 1024
-HEAD_SIZE = 128
+from tapes.tape.descriptors import Descriptor
+
+_ENTRY = struct.Struct(">32sQ")
+_PARTS = 256
+# So many lines taken in since the table was made are looked up beside it, then join it.
+_RECENT = 32 * 1024
+
+_MAGIC = b"tapesix3"
+_DIGEST = 16
+# magic, size, mtime_ns, ctime_ns, inode; where the last line begins, how far lines were checked
+_STAMP = struct.Struct("<8sQqqQQQ")
+_PART = struct.Struct(f"<Q{_DIGEST}s")  # number of entries, their checksum
+_HEAD = _STAMP.size + _PARTS * _PART.size + _DIGEST
+
+
+def place_of(offset: int, *, answers: bool) -> int:
+    """The place of a line: where it begins, and whether it is an answer."""
+    return offset << 1 | (not answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,150 +45,166 @@ class FileStamp:
 
     size: int
     mtime_ns: int
+    ctime_ns: int
     inode: int
 
     @classmethod
     def of(cls, status: os.stat_result) -> "FileStamp":
         """The stamp of a file's status."""
-        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
-def entry(key: bytes, offset: int, answers: bool) -> bytes:
-    """One entry of the table."""
-    return key + (offset if answers else offset | NO_ANSWER).to_bytes(8, "big")
+class BrokenIndex(Exception):
+    """A part of a kept table is not what was written: the file has to be read again."""
 
 
-class _Buffer(Protocol):
-    def __getitem__(self, part: slice, /) -> bytes: ...
-    def __len__(self) -> int: ...
+class KeyTable:
+    """Keys and the places of their lines. Not safe to use from many threads at once."""
 
-
-class FlatIndex:
-    """A sorted table of entries, in memory or mapped from a file."""
-
-    def __init__(self, table: _Buffer, start: int = 0, lines: int = 0) -> None:
-        self._table = table
-        self._start = start
-        self._count = (len(table) - start) // ENTRY
-        self.lines = lines
+    def __init__(self) -> None:
+        self._parts: list[bytearray | bytes | None] = [bytearray() for _ in range(_PARTS)]
+        self._is_sorted = bytearray(_PARTS)
+        self._recent: dict[bytes, int] = {}
+        self._kept: _KeptParts | None = None
 
     @classmethod
-    def of(cls, entries: list[bytes], lines: int = 0) -> "FlatIndex":
-        """A table of entries in any order."""
-        entries.sort()
-        return cls(b"".join(entries), lines=lines)
+    def of_kept(cls, kept: "_KeptParts") -> "KeyTable":
+        """The table of a kept one, whose parts are read when they are needed."""
+        table = cls()
+        table._parts = [None] * _PARTS
+        table._kept = kept
+        return table
 
-    def __len__(self) -> int:
-        return self._count
+    # --- filling
+
+    def put(self, keys: Iterable[bytes], places: Iterable[int]) -> None:
+        """Put in many lines, before the table is asked."""
+        parts, pack = self._parts, _ENTRY.pack
+        for key, place in zip(keys, places, strict=True):
+            parts[key[0]] += pack(key, place)  # type: ignore[operator]  # not kept, not sorted
+
+    def add(self, keys: Iterable[bytes], places: Iterable[int]) -> None:
+        """Put in lines that were appended since."""
+        self._recent.update(zip(keys, places, strict=True))
+        if len(self._recent) > _RECENT:
+            self._join_recent()
+
+    def _join_recent(self) -> None:
+        pack = _ENTRY.pack
+        fresh: dict[int, bytearray] = {}
+        for key, place in self._recent.items():
+            fresh.setdefault(key[0], bytearray()).extend(pack(key, place))
+        for number, entries in fresh.items():
+            self._is_sorted[number] = False  # first: whoever is stopped here leaves no wrong mark
+            self._parts[number] = b"".join((self._part(number), entries))
+        self._recent = {}
+
+    # --- asking
 
     def find(self, key: bytes) -> int | None:
-        """The offset of the last line with this key, or None."""
-        place = self._last_place(key)
-        if place < 0:
-            return None
-        at = self._start + place * ENTRY
-        raw = self._table[at : at + ENTRY]
-        return int.from_bytes(raw[32:], "big") & _OFFSET_MASK if raw[:32] == key else None
+        """The offset of the last line with this key, or None. Raises BrokenIndex."""
+        place = self._recent.get(key)
+        if place is None:
+            place = self._last_place(self._sorted_part(key[0]), key)
+        return None if place is None else place >> 1
 
-    def _last_place(self, key: bytes) -> int:
-        """The place of the last entry whose key is not beyond this one, or -1."""
-        table, start = self._table, self._start
-        low, high = 0, self._count
+    @staticmethod
+    def _last_place(part: bytes, key: bytes) -> int | None:
+        size = _ENTRY.size
+        low, high = 0, len(part) // size
         while low < high:
             middle = (low + high) // 2
-            at = start + middle * ENTRY
-            if table[at : at + 32] <= key:
+            if part[middle * size : middle * size + 32] <= key:
                 low = middle + 1
             else:
                 high = middle
-        return low - 1
+        found, place = _ENTRY.unpack_from(part, (low - 1) * size) if low else (b"", 0)
+        return place if found == key else None
 
     def answers(self) -> Iterator[bytes]:
-        """Every key that has an answer, once."""
-        before = b""
-        for at in range(self._start, self._start + self._count * ENTRY, ENTRY):
-            raw = self._table[at : at + ENTRY]
-            if raw[32] < 0x80 and raw[:32] != before:
-                before = raw[:32]
-                yield before
+        """Every key whose last line is an answer. Raises BrokenIndex."""
+        self._join_recent()
+        for number in range(_PARTS):
+            last: dict[bytes, int] = dict(_ENTRY.iter_unpack(self._sorted_part(number)))
+            yield from (key for key, place in last.items() if not place & 1)
 
-    def entries(self) -> list[bytes]:
-        """All entries, to be merged with others."""
-        ends = range(self._start, self._start + self._count * ENTRY, ENTRY)
-        return [self._table[at : at + ENTRY] for at in ends]
+    def _sorted_part(self, number: int) -> bytes:
+        part = self._part(number)
+        if not self._is_sorted[number] or not isinstance(part, bytes):
+            entries = [entry for (entry,) in struct.iter_unpack(f"{_ENTRY.size}s", part)]
+            entries.sort()
+            part = self._parts[number] = b"".join(entries)
+            self._is_sorted[number] = True
+        return part
 
-    def save(self, path: Path, stamp: FileStamp) -> None:
-        """Write the table whole or not at all. Raises OSError."""
-        table = self._table[self._start : self._start + self._count * ENTRY]
-        checksum = hashlib.sha256(table).digest()
-        head = _HEAD.pack(_MAGIC, stamp.size, stamp.mtime_ns, stamp.inode, self.lines, checksum)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    def _part(self, number: int) -> bytes | bytearray:
+        part = self._parts[number]
+        if part is None:
+            assert self._kept is not None  # only a kept table has parts that are not here
+            part = self._parts[number] = self._kept.read(number)
+        return part
+
+    # --- keeping
+
+    def save(self, path: Path, stamp: FileStamp, last_line: int, checked: int) -> None:
+        """Write the table whole or not at all, with two offsets that `load_index` gives back.
+
+        Raises OSError, BrokenIndex.
+        """
+        self._join_recent()
+        parts = [self._part(number) for number in range(_PARTS)]
+        head = _STAMP.pack(
+            _MAGIC, stamp.size, stamp.mtime_ns, stamp.ctime_ns, stamp.inode, last_line, checked
+        )
+        head += b"".join(_PART.pack(len(part) // _ENTRY.size, _digest(part)) for part in parts)
+        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
         try:
-            temporary.write_bytes(head + table)
+            with temporary.open("xb") as file:
+                file.write(head + _digest(head))
+                file.writelines(parts)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
 
 
-def load_index(path: Path, stamp: FileStamp) -> FlatIndex | None:
-    """The saved table of the file with this stamp, or None where there is none to be trusted."""
-    try:
-        with path.open("rb") as file:
-            table = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):
-        return None
-    if len(table) < _HEAD.size or (len(table) - _HEAD.size) % ENTRY:
-        return None
-    magic, size, mtime_ns, inode, lines, checksum = _HEAD.unpack(table[: _HEAD.size])
-    if magic != _MAGIC or FileStamp(size, mtime_ns, inode) != stamp:
-        return None
-    with memoryview(table) as view:
-        if hashlib.sha256(view[_HEAD.size :]).digest() != checksum:
-            return None
-    return FlatIndex(table, _HEAD.size, lines)
+def _digest(data: bytes | bytearray) -> bytes:
+    return hashlib.blake2b(data, digest_size=_DIGEST).digest()
 
 
-def scan_lines(
-    fd: int, start: int, line: Callable[[int, int, bytes | bytearray], None]
-) -> tuple[int, bytes]:
-    """Call `line(offset, length, first bytes)` for every line that has its end.
+class _KeptParts:
+    """The parts of a table in its file, each read once."""
 
-    Gives the offset behind the last whole line, and the first bytes of what follows it.
+    def __init__(self, file: Descriptor, parts: list[tuple[int, bytes]]) -> None:
+        self._file = file
+        self._parts = parts
+
+    def read(self, number: int) -> bytes:
+        """The entries of a part. Raises BrokenIndex."""
+        before = sum(count for count, _ in self._parts[:number])
+        count, checksum = self._parts[number]
+        try:
+            data = os.pread(self._file.number, count * _ENTRY.size, _HEAD + before * _ENTRY.size)
+        except OSError as error:
+            raise BrokenIndex from error
+        if len(data) != count * _ENTRY.size or _digest(data) != checksum:
+            raise BrokenIndex
+        return data
+
+
+def load_index(path: Path, stamp: FileStamp) -> tuple[KeyTable, int, int] | None:
+    """The kept table of the file with this stamp, and the offsets that were kept with it.
+
+    None where there is none that can be trusted.
     """
-    buffer = bytearray(_BLOCK)
-    view = memoryview(buffer)
-    offset = start  # of the line that begins at buffer[at]
-    filled = 0
-    long_head: bytes | None = None  # of a line that began before this buffer
-    read_at = start
-    while True:
-        count = os.preadv(fd, [view[filled:]], read_at)
-        read_at += count
-        if not count:
-            head = long_head if long_head is not None else bytes(buffer[: min(filled, HEAD_SIZE)])
-            return offset, head
-        filled += count
-        at = 0
-        find = buffer.find
-        if long_head is not None:
-            end = find(b"\n", 0, filled)
-            if end < 0:
-                filled = 0
-                continue
-            behind = read_at - filled + end + 1
-            line(offset, behind - 1 - offset, long_head)
-            offset, at, long_head = behind, end + 1, None
-        while True:
-            end = find(b"\n", at, filled)
-            if end < 0:
-                break
-            line(offset, end - at, buffer[at : at + min(HEAD_SIZE, end - at)])
-            offset += end + 1 - at
-            at = end + 1
-        rest = filled - at
-        if rest > _BLOCK // 2:
-            long_head = bytes(buffer[at : at + HEAD_SIZE])
-            filled = 0
-        else:
-            buffer[:rest] = buffer[at:filled]
-            filled = rest
+    try:
+        file = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        head = os.pread(file.number, _HEAD, 0)
+    except OSError:
+        return None
+    if len(head) != _HEAD or _digest(head[:-_DIGEST]) != head[-_DIGEST:]:
+        return None
+    magic, *marks, last_line, checked = _STAMP.unpack_from(head)
+    if magic != _MAGIC or FileStamp(*marks) != stamp:
+        return None
+    parts = list(_PART.iter_unpack(head[_STAMP.size : -_DIGEST]))
+    return KeyTable.of_kept(_KeptParts(file, parts)), last_line, checked

@@ -1,60 +1,62 @@
 """A tape as one append-only file: an exchange a line, made for git and for reviewers.
 
-Rule 1: every line is a JSON object with `hash`, `request` and `response`; earlier lines are never
-        rewritten, and a later line with the same hash wins.
+Rule 1: every line is a JSON object with `hash`, `request` and `response`; no line that has its
+        end is ever changed or taken away, and a later line with the same hash wins.
 Rule 2: a line counts once it has its line end, which is durable before `append` returns. A torn
         last line was never acknowledged: readers pass over it, the next writer sets it aside.
 Rule 3: writers exclude each other by a lock on the file itself, and check that the name still
-        leads to the file they locked.
+        leads to the file they locked. Whoever puts another file in its place holds that lock.
 
 Knows nothing of modes or keys beyond their form.
 """
 
-import errno
 import fcntl
-import json
 import logging
 import os
 import threading
-import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 
-from tapes.errors import ClosedTape, DamagedTape, UnreadableTape, UnwritableTape
+from tapes.errors import ClosedTape, UnreadableTape, UnwritableTape
 from tapes.exchange import (
     SCHEMA_VERSION,
     Exchange,
+    State,
     bytes_form,
     bytes_of,
     damaged,
     exchange_of,
-    newer,
-    row_of,
 )
-from tapes.jsontext import Json, compact
-from tapes.tape.base import BLOB_SIZE, blob_hash
-from tapes.tape.beside import FOLDER, make_local, sync_folder
+from tapes.tape.base import (
+    blob_hash,
+    is_key,
+    is_of_bytes,
+    row_and_bodies,
+    unwritable,
+)
+from tapes.tape.beside import identity, make_folder, make_local, sync_file, sync_folder
 from tapes.tape.commit import GroupCommit
-from tapes.tape.index import HEAD_SIZE, FileStamp, FlatIndex, entry, load_index, scan_lines
+from tapes.tape.descriptors import Descriptor
+from tapes.tape.forks import bring_through_forks
+from tapes.tape.lines import BODY, LineFile, Place, is_body, key_of_line
+from tapes.tape.named import file_status, local_of, unreadable
+from tapes.tape.rowtext import line_of, read_row, write_row
 
 log = logging.getLogger(__name__)
 
-_BOM = b"\xef\xbb\xbf"
-_OWN = b'{"hash":"'
-_FOREIGN = b'{"hash": "'
-_OWN_VERSION = b'","v":%d,' % SCHEMA_VERSION
-_STATE = b'"state":"'
-_BLOB = b'"canonicalizer":"blob/1"'
-_KEY_AT = len(_OWN)
-_VERSION_AT = _KEY_AT + 64
-_NEXT_AT = _VERSION_AT + len(_OWN_VERSION)
-# A file smaller than this is read faster than a table beside it.
-_INDEX_FROM = 1024 * 1024
-# A file that changed just now may change again without a trace in its time stamp.
-_SETTLED_NS = 1_000_000_000
-_READ = 16 * 1024
+# How often a file may turn out to be another one while it is read or written.
+_TRIES = 100
 
-_Line = tuple[str, bool, bytes]  # key, answers, the line with its end
+_Line = tuple[bytes, bool, bytes]  # key, whether it answers, the line with its end
+
+
+@dataclass(slots=True)
+class _Item:
+    """An exchange on its way to the file: its line, and the bodies that the line names."""
+
+    line: _Line
+    bodies: dict[str, bytes]
 
 
 class JsonlTape:
@@ -62,454 +64,320 @@ class JsonlTape:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self.local = Path(self.path).parent / FOLDER
-        self.name = os.path.basename(self.path)
-        self._mutex = threading.RLock()
+        self._file = os.path.abspath(self.path)  # whatever the working folder is later
+        self.local, self.name = local_of(self._file)
         self._closed = False
-        self._read_fd = -1
-        self._write_fd = -1
-        self._forget()
+        self._writer: Descriptor | None = None
+        self._begin()
         try:
-            os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
+            os.makedirs(os.path.dirname(self._file), exist_ok=True)
         except OSError as error:
             log.debug("folder of the tape not made", extra={"path": self.path, "error": str(error)})
-        self._load()
+        self._lines = self._opened()
+        bring_through_forks(self)
 
-    def _forget(self) -> None:
-        self._pid = os.getpid()
-        self._stamp = FileStamp(0, 0, 0)
-        self._index = FlatIndex(b"")
-        self._recent: dict[bytes, int] = {}
-        self._recent_entries: list[bytes] = []
-        self._covered = 0
+    def _begin(self) -> None:
+        self._mutex = threading.RLock()  # for `_lines`, `_writer`, `_closed`
         self._commits = GroupCommit(self._write)
 
     # --- finding
 
     def find(self, key: str) -> Exchange | None:
-        """The exchange that answers under this key; also what others appended meanwhile."""
-        line, offset = self._line_of(key)
-        return None if line is None else self._exchange(self._row(line, offset), offset)
+        """The exchange appended last under this key; also what others appended meanwhile."""
+        found = self._last_line(bytes.fromhex(key)) if is_key(key) else None
+        return None if found is None else self._exchange(*found)
 
-    def _line_of(self, key: str) -> tuple[bytes | None, int]:
+    def _last_line(self, key: bytes) -> tuple[LineFile, int, bytes] | None:
+        for _ in range(_TRIES):
+            with self._mutex:
+                lines = self._current()
+                offset = None if lines is None else lines.find(key)
+                if lines is not None and offset is None:
+                    lines.require_whole_lines()
+            if lines is None or offset is None:
+                return None
+            line = lines.read(offset)
+            if key_of_line(line) == key:
+                return lines, offset, line
+            with self._mutex:  # edited in place, or the table beside it is another file's
+                if self._lines is lines:
+                    self._lines = self._opened(trust_index=False)
+        raise UnreadableTape(
+            f"the tape {self.path} changes while it is read",
+            "let the program that rewrites it finish, then try again",
+        )
+
+    def _exchange(self, lines: LineFile, offset: int, line: bytes) -> Exchange | None:
+        place = lines.place(offset)
+        row = read_row(line, self.path, place)
+        if is_body(row):
+            return None
+        return exchange_of(row, self.path, place, partial(self._body, lines, place))
+
+    def _body(self, lines: LineFile, place: Place, name: str) -> bytes:
+        """A body that the row at a place names; it is in the same file."""
         with self._mutex:
-            self._require_open()
-            raw = bytes.fromhex(key)
-            for attempt in range(3):
-                offset = self._offset_of(raw)
-                if offset is None:
-                    if not self._catch_up():
-                        return None, -1
-                    continue
-                line = self._read_line(offset)
-                if _key_in(line) == raw or attempt == 2:
-                    return line, offset
-                # The file is not the one that the index was made from.
-                self._reload()
-            return None, -1
-
-    def _offset_of(self, raw: bytes) -> int | None:
-        found = self._recent.get(raw)
-        return self._index.find(raw) if found is None else found
-
-    def _exchange(self, row: Json, offset: int) -> Exchange:
-        if isinstance(row, dict) and row.get("canonicalizer") == "blob/1":
-            raise self._damaged(offset, "a request has the hash of a body")
-        return exchange_of(row, self.path, self._place(offset), self._blob)
-
-    def _row(self, line: bytes, offset: int) -> Json:
+            offset = lines.find(bytes.fromhex(name)) if is_key(name) else None
+        if offset is None:
+            raise damaged(self.path, place, f"the body {name[:12]} that it names is missing")
+        body_place = lines.place(offset)
+        row = read_row(lines.read(offset), self.path, body_place)
         try:
-            return json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise self._damaged(offset, f"not JSON ({error})") from error
-
-    def _blob(self, blob: str) -> bytes:
-        line, offset = self._line_of(blob)
-        if line is None:
-            raise self._damaged(0, f"the body {blob[:12]} that a row names is missing")
-        return bytes_of(self._row(line, offset)["response"])
-
-    def _damaged(self, offset: int, what: str) -> DamagedTape:
-        return damaged(self.path, self._place(offset), what)
-
-    def _place(self, offset: int) -> str:
-        """The line number of an offset, counted only when somebody has to be told."""
-        return _LinePlace(self._read_fd, offset)
+            data = bytes_of(row["response"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(self.path, body_place, f"the row keeps no body ({error!r})") from error
+        if blob_hash(data) != name:
+            raise damaged(self.path, body_place, "the body is not the one that was kept")
+        return data
 
     def exchanges(self) -> Iterator[Exchange]:
         """All exchanges in the order of the file. Raises DamagedTape at the first broken line."""
         with self._mutex:
-            self._require_open()
-            self._catch_up()
-            lines = self._line_offsets()
-        for offset in lines:
-            line = self._read_line(offset)
-            if not line.strip(_BOM + b" \t\r\n") or _BLOB in line[:HEAD_SIZE]:
-                continue
-            yield self._exchange(self._row(line.removeprefix(_BOM), offset), offset)
+            lines = self._current()
+        return iter(()) if lines is None else self._exchanges_in(lines)
 
-    def _line_offsets(self) -> list[int]:
-        offsets: list[int] = []
-        if self._read_fd >= 0:
-            behind, _ = scan_lines(self._read_fd, 0, lambda at, _length, _head: offsets.append(at))
-            if self._covered > behind:
-                offsets.append(behind)  # a last row that an editor left without its end
-        return offsets
+    def _exchanges_in(self, lines: LineFile) -> Iterator[Exchange]:
+        for offset, line in lines.rows():
+            exchange = self._exchange(lines, offset, line)
+            if exchange is not None:
+                yield exchange
 
     def keys(self) -> set[str]:
-        """The keys that have an answer."""
+        """The keys whose last exchange is complete."""
         with self._mutex:
-            self._require_open()
-            self._catch_up()
-            merged = FlatIndex.of(self._index.entries() + self._recent_entries)
-            return {raw.hex() for raw in merged.answers()}
+            lines = self._current()
+            if lines is None:
+                return set()
+            lines.require_whole_lines()
+            return lines.answers()
 
-    # --- reading the file
+    # --- the file that the name leads to
 
     def _require_open(self) -> None:
         if self._closed:
             raise ClosedTape(f"the tape {self.path} is closed", "open it again to use it")
-        if os.getpid() != self._pid:
-            # A child made by fork shares locks with its parent unless it opens files of its own.
-            self._mutex = threading.RLock()
-            self._read_fd = self._write_fd = -1
-            self._reload()
 
-    def _load(self) -> None:
-        try:
-            self._read_fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise _unreadable(self.path, error) from error
-        status = os.fstat(self._read_fd)
-        if os.path.isdir(self.path):
-            raise UnreadableTape(
-                f"{self.path} is a folder, not a file",
-                "a directory tape is opened by its own kind: name it with a trailing /",
-            )
-        self._stamp = FileStamp.of(status)
-        saved = (
-            load_index(self._index_path(), self._stamp) if status.st_size > _INDEX_FROM else None
-        )
-        if saved is not None:
-            self._index, self._covered = saved, status.st_size
-            return
-        entries: list[bytes] = []
-        self._scan(0, entries)
-        self._index = FlatIndex.of(entries)
-        self._save_index()
-
-    def _reload(self) -> None:
-        for fd in (self._read_fd, self._write_fd):
-            if fd >= 0:
-                os.close(fd)
-        self._read_fd = self._write_fd = -1
-        self._forget()
-        self._load()
-
-    def _catch_up(self) -> bool:
-        """Take in what others did to the file. False where nothing changed."""
-        try:
-            status = os.stat(self.path)
-        except FileNotFoundError:
-            if self._read_fd < 0:
-                return False
-            self._reload()
-            return True
-        except OSError as error:
-            raise _unreadable(self.path, error) from error
-        if (
-            self._read_fd < 0
-            or status.st_ino != self._stamp.inode
-            or status.st_size < self._covered
-        ):
-            self._reload()
-            return True
-        if status.st_size == self._covered:
-            return False
-        entries: list[bytes] = []
-        before = self._covered
-        self._scan(before, entries)
-        for item in sorted(entries, key=lambda e: int.from_bytes(e[32:], "big") & ~(1 << 63)):
-            self._remember(item)
-        return bool(entries)
-
-    def _remember(self, item: bytes) -> None:
-        self._recent[item[:32]] = int.from_bytes(item[32:], "big") & ~(1 << 63)
-        self._recent_entries.append(item)
-
-    def _scan(self, start: int, entries: list[bytes]) -> None:
-        """Index the lines from an offset on; `_covered` moves behind the last one that counts."""
-        fromhex, add = bytes.fromhex, entries.append
-
-        def line(offset: int, length: int, head: bytes | bytearray) -> None:
-            if (
-                length > _NEXT_AT
-                and head.startswith(_OWN)
-                and head[_VERSION_AT:_NEXT_AT] == _OWN_VERSION
-            ):
-                rest = head[_NEXT_AT : _NEXT_AT + len(_BLOB)]
-                answers = rest != _BLOB and not rest.startswith(_STATE)
-                try:
-                    add(entry(fromhex(head[_KEY_AT:_VERSION_AT].decode()), offset, answers))
-                except ValueError:
-                    raise self._damaged(offset, "the hash is not 64 hex digits") from None
+    def _current(self) -> LineFile | None:
+        """The lines of the file as it is now; None where there is none."""
+        self._require_open()
+        status, lines = file_status(self._file, self.path), self._lines
+        if status is None:
+            self._lines = None
+        elif lines is None or not lines.is_as(status):
+            if lines is not None and lines.goes_on(status):
+                lines.follow()
             else:
-                self._other_line(offset, length, entries)
+                self._lines = self._opened()
+        return self._lines
 
-        behind, head = scan_lines(self._read_fd, start, line)
-        self._covered = behind
-        if head:
-            self._last_line(behind, entries)
-
-    def _other_line(self, offset: int, length: int, entries: list[bytes]) -> None:
-        """A line that is not in this project's own form: of the document's sketch, or by hand."""
-        data = os.pread(self._read_fd, length, offset)
-        if offset == 0:
-            data = data.removeprefix(_BOM)
-        if not data.strip():
-            return
-        row = self._row(data, offset)
-        version = row.get("v", 0) if isinstance(row, dict) else None
-        if isinstance(version, int) and version > SCHEMA_VERSION:
-            raise newer(self.path, self._place(offset), version)
-        missing = (
-            {"hash", "request", "response"} - row.keys() if isinstance(row, dict) else {"an object"}
-        )
-        if missing:
-            raise self._damaged(offset, f"the row has no {', '.join(sorted(missing))}")
+    def _opened(self, *, trust_index: bool = True) -> LineFile | None:
+        if file_status(self._file, self.path) is None:
+            return None
         try:
-            raw = bytes.fromhex(row["hash"])
-            if len(raw) != 32:
-                raise ValueError
-        except (TypeError, ValueError):
-            raise self._damaged(offset, "the hash is not 64 hex digits") from None
-        answers = "state" not in row and row.get("canonicalizer") != "blob/1"
-        entries.append(entry(raw, offset, answers))
+            # Not to wait, if it has become a pipe meanwhile.
+            file = Descriptor(os.open(self._file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+        index = self.local / f"{self.name}.index"
+        lines = LineFile(file, self.path, index, trust_index=trust_index)
+        if lines.torn:
+            self._warn_of_torn(lines, file.number)
+        return lines
 
-    def _last_line(self, offset: int, entries: list[bytes]) -> None:
-        """A last line without its end: a row that an editor left so, or a torn write."""
-        size = os.fstat(self._read_fd).st_size
+    def _warn_of_torn(self, lines: LineFile, fd: int) -> None:
         try:
-            self._other_line(offset, size - offset, entries)
-        except DamagedTape:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return  # somebody is writing it at this moment
+        try:
+            lines.follow()
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        if lines.torn:
+            place = lines.place(lines.end)
             log.warning(
-                "the tape's last line is torn and was never acknowledged; it is passed over",
-                extra={"path": self.path, "offset": offset},
+                "%s, %s: the last line is torn; it is passed over, and the next recording sets"
+                " it aside",
+                self.path,
+                place,
             )
-            return
-        self._covered = size
-
-    def _read_line(self, offset: int) -> bytes:
-        size, parts = _READ, []
-        at = offset
-        while True:
-            data = os.pread(self._read_fd, size, at)
-            end = data.find(b"\n")
-            if end >= 0 or not data:
-                parts.append(data[:end] if end >= 0 else data)
-                return b"".join(parts) if len(parts) > 1 else parts[0]
-            parts.append(data)
-            at, size = at + len(data), size * 4
-
-    # --- the index beside the tape
-
-    def _index_path(self) -> Path:
-        return self.local / f"{self.name}.index"
-
-    def _save_index(self) -> None:
-        """Keep the table for the next time, where that is possible and pays."""
-        try:
-            stamp = FileStamp.of(os.fstat(self._read_fd))
-            settled = time.time_ns() - stamp.mtime_ns > _SETTLED_NS
-            if stamp.size < _INDEX_FROM or stamp.size != self._covered or not settled:
-                return
-            make_local(self.local)
-            self._index.save(self._index_path(), stamp)
-        except OSError as error:  # a read-only checkout is scanned every time
-            log.debug("index not kept", extra={"path": self.path, "error": str(error)})
 
     # --- appending
 
     def append(self, exchange: Exchange) -> None:
-        """Keep an exchange; on return its line is durable. Raises UnwritableTape."""
+        """Keep an exchange; on return its line is durable.
+
+        Raises UnwritableTape, NotAnAnswer; UnreadableTape where the file is damaged.
+        """
+        self._require_open()
+        row, bodies = row_and_bodies(exchange)
+        line = line_of(write_row(row, of_bytes=is_of_bytes(exchange)))
+        answers = exchange.state is State.COMPLETE
+        self._commits.submit(_Item((bytes.fromhex(exchange.key), answers, line), bodies))
+
+    def _write(self, batch: Sequence[_Item]) -> int:
+        """Append as much of a batch as can be made durable; gives the number of exchanges."""
+        try:
+            for _ in range(_TRIES):
+                fd = self._locked()
+                try:
+                    lines = self._lines_under_lock(fd)
+                    if lines is not None:
+                        return self._append(fd, lines, batch)
+                finally:
+                    fcntl.flock(fd, fcntl.LOCK_UN)
+                with self._mutex:  # somebody put another file in its place
+                    self._close_writer()
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        raise UnwritableTape(
+            f"the tape {self.path} cannot be written: its name leads to one file after another",
+            "let the program that replaces it finish, then try again",
+        )
+
+    def _locked(self) -> int:
+        """The file open for writing and locked; made if it is not there."""
         with self._mutex:
             self._require_open()
-        lines: list[_Line] = []
+            if self._writer is None:
+                make_folder(os.path.dirname(self._file))
+                flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+                self._writer = Descriptor(os.open(self._file, flags, 0o644))
+                sync_folder(os.path.dirname(os.path.realpath(self._file)))
+            fd = self._writer.number
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        return fd
 
-        def put_blob(data: bytes) -> str | None:
-            if len(data) < BLOB_SIZE:
-                return None
-            name = blob_hash(data)
-            with self._mutex:
-                known = self._offset_of(bytes.fromhex(name)) is not None
-            if not known and all(key != name for key, _, _ in lines):
-                lines.append((name, False, _encode(_blob_row(name, data))))
-            return name
-
-        row = row_of(exchange, put_blob)
-        lines.append((exchange.key, "state" not in row, _encode(row)))
-        self._commits.submit(lines)
-
-    def _write(self, batch: Sequence[list[_Line]]) -> None:
+    def _lines_under_lock(self, fd: int) -> LineFile | None:
+        """The lines of the locked file to its end; None where the name leads to another one."""
         with self._mutex:
-            try:
-                self._lock_file()
-                try:
-                    self._append_lines([line for lines in batch for line in lines])
-                finally:
-                    fcntl.flock(self._write_fd, fcntl.LOCK_UN)
-            except OSError as error:
-                raise _unwritable(self.path, error) from error
+            lines = self._current()
+            locked = identity(os.fstat(fd))
+            return lines if lines is not None and lines.identity == locked else None
 
-    def _lock_file(self) -> None:
-        """Lock the file that the name leads to, making it if it is not there."""
-        while True:
-            if self._write_fd < 0:
-                new = not os.path.exists(self.path)
-                os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
-                flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-                self._write_fd = os.open(self.path, flags, 0o644)
-                if new:
-                    sync_folder(os.path.dirname(os.path.abspath(self.path)))
-            fcntl.flock(self._write_fd, fcntl.LOCK_EX)
-            locked = os.fstat(self._write_fd)
-            try:
-                named = os.stat(self.path)
-            except FileNotFoundError:
-                named = None
-            if named is not None and named.st_ino == locked.st_ino:
-                if self._read_fd < 0 or self._stamp.inode != locked.st_ino:
-                    self._reload_for_reading()
-                return
-            os.close(self._write_fd)  # somebody put another file in its place
-            self._write_fd = -1
-
-    def _reload_for_reading(self) -> None:
-        if self._read_fd >= 0:
-            os.close(self._read_fd)
-            self._read_fd = -1
-        self._index, self._recent, self._recent_entries = FlatIndex(b""), {}, []
-        self._covered = 0
-        self._load()
-
-    def _append_lines(self, lines: list[_Line]) -> None:
-        start = os.fstat(self._write_fd).st_size
-        if self._covered != start:
-            self._catch_up()
-        data = b"".join(line for _, _, line in lines)
-        if self._covered != start:
-            start = self._set_aside(start)
-        elif start and os.pread(self._write_fd, 1, start - 1) != b"\n":
-            data = b"\n" + data  # a last row that an editor left without its end
+    def _append(self, fd: int, lines: LineFile, batch: Sequence[_Item]) -> int:
+        self._end_last_line(fd, lines)
+        written, ends = self._new_lines(lines, batch)
+        data = b"".join(line for _, _, line in written)
+        start = lines.end
+        done, failure = _write_lines(fd, data, start)
+        durable = [end for end in ends if end <= done]
+        if failure is not None and not durable:
+            raise failure
         try:
-            _write_all(self._write_fd, data)
-            os.fdatasync(self._write_fd)
+            sync_file(fd)
         except OSError:
-            os.ftruncate(self._write_fd, start)
+            # What the disk holds of it is unknown. Taken away, it can be written afresh.
+            _cut(fd, start + done, start)
             raise
-        at = start + len(data) - sum(len(line) for _, _, line in lines)
-        for key, answers, line in lines:
-            self._remember(entry(bytes.fromhex(key), at, answers))
-            at += len(line)
-        self._covered = at
+        if os.lseek(fd, 0, os.SEEK_CUR) == start + len(data):
+            with self._mutex:
+                lines.appended(written, start)
+        return len(durable)
 
-    def _set_aside(self, size: int) -> int:
-        """Move a torn last line out of the way; gives the size of the file without it."""
-        torn = os.pread(self._write_fd, size - self._covered, self._covered)
+    def _new_lines(self, lines: LineFile, batch: Sequence[_Item]) -> tuple[list[_Line], list[int]]:
+        """What is to be written, and where in it each exchange is whole with all it needs."""
+        written: list[_Line] = []
+        ends: list[int] = []
+        size, known = 0, set[str]()
+        for item in batch:
+            for name, data in item.bodies.items():
+                with self._mutex:
+                    is_there = name in known or lines.find(bytes.fromhex(name)) is not None
+                if not is_there:
+                    known.add(name)
+                    written.append((bytes.fromhex(name), False, _body_line(name, data)))
+                    size += len(written[-1][2])
+            written.append(item.line)
+            size += len(item.line[2])
+            ends.append(size)
+        return written, ends
+
+    def _end_last_line(self, fd: int, lines: LineFile) -> None:
+        """Let the file end with a line end, so that what comes next is a line of its own."""
+        size = os.fstat(fd).st_size
+        if size == lines.end:
+            return
+        if lines.torn:
+            self._set_aside(fd, size, lines.end)
+        else:  # a last row that an editor left without its end
+            os.write(fd, b"\n")
+        with self._mutex:
+            lines.follow()
+
+    def _set_aside(self, fd: int, size: int, end: int) -> None:
+        """Move a torn last line out of the way, into the local folder."""
+        torn = os.pread(fd, size - end, end)
         aside = make_local(self.local) / f"{self.name}.torn"
         with aside.open("ab") as file:
             file.write(torn + b"\n")
-        os.ftruncate(self._write_fd, self._covered)
-        log.warning("a torn last line was set aside", extra={"path": self.path, "to": str(aside)})
-        return self._covered
+            file.flush()
+            sync_file(file.fileno())
+        os.ftruncate(fd, end)
+        log.warning("%s: a torn last line was set aside in %s", self.path, aside)
+
+    # --- ending, and going through a fork
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
     def close(self) -> None:
         """Let go of the file, and keep the index for the next time."""
-        with self._mutex:
-            if self._closed:
-                return
-            if self._read_fd >= 0 and self._recent_entries and self._pid == os.getpid():
-                self._index = FlatIndex.of(self._index.entries() + self._recent_entries)
-                self._save_index()
-            for fd in (self._read_fd, self._write_fd):
-                if fd >= 0:
-                    os.close(fd)
-            self._read_fd = self._write_fd = -1
+        with self._commits.at_rest(), self._mutex:
+            if self._lines is not None and self._lines.has_news:
+                self._lines.save_index()
+            self._close_writer()
+            self._lines = None
             self._closed = True
 
+    def before_fork(self) -> None:
+        """Let nobody change what is known of the file."""
+        self._mutex.acquire()
 
-class _LinePlace(str):
-    """`line 17`, counted when it is shown: counting reads the file up to there."""
+    def after_fork(self) -> None:
+        """Go on."""
+        self._mutex.release()
 
-    __slots__ = ()
-
-    def __new__(cls, fd: int, offset: int) -> "_LinePlace":
-        return super().__new__(cls, f"line {_line_number(fd, offset)}")
-
-
-def _line_number(fd: int, offset: int) -> int:
-    count, at = 1, 0
-    while at < offset:
-        block = os.pread(fd, min(_READ * 64, offset - at), at)
-        if not block:
-            break
-        count += block.count(b"\n")
-        at += len(block)
-    return count
+    def in_child(self) -> None:
+        """A file lock would be shared with the parent: the child opens the file for itself."""
+        self._close_writer()
+        self._begin()
 
 
-def _key_in(line: bytes) -> bytes | None:
-    """The key of a line in either of the two usual forms, else by reading it whole."""
-    for prefix in (_OWN, _FOREIGN):
-        if line.startswith(prefix):
-            text = line[len(prefix) : len(prefix) + 64]
-            break
-    else:
-        try:
-            text = json.loads(line.removeprefix(_BOM))["hash"].encode()
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return None
-    try:
-        return bytes.fromhex(text.decode())
-    except ValueError:
-        return None
-
-
-def _blob_row(name: str, data: bytes) -> Json:
-    return {
+def _body_line(name: str, data: bytes) -> bytes:
+    row = {
         "hash": name,
         "v": SCHEMA_VERSION,
-        "canonicalizer": "blob/1",
+        "canonicalizer": BODY,
         "request": None,
         "response": bytes_form(data),
     }
+    return line_of(write_row(row, of_bytes=True))
 
 
-def _encode(row: Json) -> bytes:
-    return compact(row).encode() + b"\n"
+def _write_lines(fd: int, data: bytes, start: int) -> tuple[int, OSError | None]:
+    """Write lines at the end of a file; gives the size of what is there, in whole lines.
 
-
-def _write_all(fd: int, data: bytes) -> None:
+    What ends in the middle of a line is taken away again, whole lines never (rule 1): somebody
+    may have read them.
+    """
     view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    done = 0
+    try:
+        while done < len(data):
+            done += os.write(fd, view[done:])
+    except OSError as error:
+        whole = data.rfind(b"\n", 0, done) + 1
+        _cut(fd, start + done, start + whole)
+        return whole, error
+    return done, None
 
 
-def _unreadable(path: str, error: OSError) -> UnreadableTape:
-    return UnreadableTape(
-        f"the tape {path} cannot be read: {error.strerror}", f"check it with: ls -l {path}"
-    )
-
-
-def _unwritable(path: str, error: OSError) -> UnwritableTape:
-    remedies = {
-        errno.ENOSPC: "free space on that disk; nothing that was recorded before is lost",
-        errno.EROFS: "the file system is read-only: record on another one, or use replay",
-        errno.EACCES: f"give yourself the right to write: ls -ld {os.path.dirname(path) or '.'}",
-    }
-    return UnwritableTape(
-        f"the tape {path} cannot be written: {error.strerror}",
-        remedies.get(error.errno or 0, f"check it with: ls -l {path}"),
-    )
+def _cut(fd: int, size: int, to: int) -> None:
+    """Take away what was just written, unless somebody who knows no locks wrote behind it."""
+    if os.fstat(fd).st_size == size:
+        os.ftruncate(fd, to)

@@ -1,20 +1,22 @@
-"""A name as text → the tape it means. The three homes, in one table."""
+"""A name as text → the tape it means. The four homes, in one table."""
 
 import os
+import re
 from collections.abc import Callable
-from pathlib import Path
 
-from tapes.errors import UnknownKind
+from tapes.errors import MissingExtra, UnknownKind
 from tapes.tape.base import Tape
 from tapes.tape.directory import DirectoryTape
 from tapes.tape.jsonl import JsonlTape
-from tapes.tape.sqlite import SqliteTape
+from tapes.tape.sqlite import SqliteTape, is_database
 
+# What lies in a file or folder; a tape on a server is opened late.
 KINDS: dict[str, Callable[[str], Tape]] = {
     "jsonl": JsonlTape,
     "directory": DirectoryTape,
     "sqlite": SqliteTape,
 }
+_SERVER = re.compile(r"postgres(ql)?://")
 _SUFFIXES = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -22,32 +24,46 @@ _SUFFIXES = {
     ".sqlite": "sqlite",
     ".sqlite3": "sqlite",
 }
-_SQLITE_MAGIC = b"SQLite format 3\0"
 
 
 def kind_of(where: str | os.PathLike[str]) -> str:
-    """`jsonl`, `directory` or `sqlite`: by what is there, else by how the name ends.
+    """`postgres` by how the name begins, else `jsonl`, `directory` or `sqlite`: by what is there,
+    else by how the name ends.
 
     Raises UnknownKind for a name that says neither.
     """
     text = os.fspath(where)
-    path = Path(text)
-    if path.is_dir() or text.endswith(("/", os.sep)):
+    if _SERVER.match(text):
+        return "postgres"
+    if text.endswith(("/", os.sep)) or os.path.isdir(text):
         return "directory"
-    suffix = path.suffix.lower()
+    suffix = os.path.splitext(text)[1].lower()
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
-    if path.is_file():
-        with path.open("rb") as file:
-            return "sqlite" if file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC else "jsonl"
+    if os.path.isfile(text):
+        return "sqlite" if is_database(text) else "jsonl"
     if not suffix:
         return "directory"
     raise UnknownKind(
         f"{text} does not say which kind of tape it is",
-        "end the name with .jsonl (a file for git), .db (SQLite) or / (a directory of answers)",
+        "end the name with .jsonl (a file for git), .db (SQLite) or / (a directory of answers), or"
+        " begin it with postgresql:// (a server)",
     )
 
 
 def open_tape(where: str | os.PathLike[str]) -> Tape:
     """The tape of this name. Raises UnknownKind or UnreadableTape."""
-    return KINDS[kind_of(where)](os.fspath(where))
+    kind = kind_of(where)
+    return _on_server(os.fspath(where)) if kind == "postgres" else KINDS[kind](os.fspath(where))
+
+
+def _on_server(where: str) -> Tape:
+    """A tape in PostgreSQL. Raises MissingExtra where its driver is not installed."""
+    try:
+        from tapes.tape.postgres import PostgresTape
+    except ImportError:
+        raise MissingExtra(
+            "tapes in PostgreSQL are an extra that is not installed",
+            "pip install 'tapes-py[postgres]'",
+        ) from None
+    return PostgresTape(where)

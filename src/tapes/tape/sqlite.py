@@ -4,29 +4,52 @@ Rule 1: one row per exchange, in order; the last one under a key answers. Bodies
         in a table of their own, once.
 Rule 2: writers share transactions (group commit), each synced before `append` returns; other
         processes wait for the lock. Readers never wait.
-Rule 3: an absent file is an empty tape and is made on the first append.
+Rule 3: an absent file and a database without tables are empty tapes; the tables are made with
+        the first append. A database with other tables only is never touched.
+Rule 4: a closed tape is one file. While somebody writes, a log lies beside it (`-wal`, `-shm`);
+        whoever closes last folds it in, after a kill whoever comes next.
 
 Knows nothing of modes or keys beyond their form.
 """
 
-import json
 import os
+import random
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import quote
 
 from tapes.errors import ClosedTape, DamagedTape, TapesError, UnreadableTape, UnwritableTape
-from tapes.exchange import SCHEMA_VERSION, Exchange, State, damaged, exchange_of, newer, row_of
-from tapes.jsontext import compact
-from tapes.tape.base import BLOB_SIZE, blob_hash
-from tapes.tape.beside import FOLDER
+from tapes.exchange import (
+    SCHEMA_VERSION,
+    Exchange,
+    damaged,
+    exchange_of,
+    newer,
+)
+from tapes.tape.base import (
+    blob_hash,
+    is_key,
+    is_of_bytes,
+    row_and_bodies,
+    unwritable,
+)
+from tapes.tape.beside import identity, make_folder, sync_folder
 from tapes.tape.commit import GroupCommit
+from tapes.tape.forks import bring_through_forks
+from tapes.tape.named import file_status, local_of
+from tapes.tape.rowtext import read_row, write_row
 
+# What marks a database as a tape: "tape", as a number.
+APPLICATION = int.from_bytes(b"tape", "big")
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS exchanges (
-  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  number INTEGER PRIMARY KEY,
   key TEXT NOT NULL,
   state TEXT NOT NULL,
   canonicalizer TEXT NOT NULL,
@@ -35,11 +58,27 @@ CREATE TABLE IF NOT EXISTS exchanges (
 );
 CREATE INDEX IF NOT EXISTS exchanges_by_key ON exchanges (key, number);
 CREATE TABLE IF NOT EXISTS blobs (hash TEXT PRIMARY KEY, bytes BLOB NOT NULL) WITHOUT ROWID;
+PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
-_WAIT_S = 60
+_LAST = "SELECT number, row FROM exchanges WHERE key = ? ORDER BY number DESC LIMIT 1"
+_NEXT = "SELECT number, row FROM exchanges WHERE number > ? ORDER BY number LIMIT 32"
+_ANSWERS = (
+    "SELECT key FROM exchanges WHERE state = 'complete' AND number IN"
+    " (SELECT max(number) FROM exchanges GROUP BY key)"
+)
+_BODY = "SELECT bytes FROM blobs WHERE hash = ?"
+_INSERT = (
+    "INSERT INTO exchanges (key, state, canonicalizer, recorded_at, row) VALUES (?, ?, ?, ?, ?)"
+)
+_INSERT_BODY = "INSERT OR IGNORE INTO blobs VALUES (?, ?)"
+# How often a file may turn out to be another one while it is written.
+_TRIES = 100
+# How long somebody else may have the database locked.
+_PATIENCE_S = 60.0
 
-_Item = tuple[Exchange, str, dict[str, bytes]]  # the exchange, its row, the bodies it names
+_Item = tuple[tuple[str, str, str, str | None, str], dict[str, bytes]]  # a row, its bodies
+_Result = TypeVar("_Result")
 
 
 class SqliteTape:
@@ -47,233 +86,376 @@ class SqliteTape:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self.local = Path(self.path).parent / FOLDER
-        self.name = os.path.basename(self.path)
-        self._lock = threading.RLock()
+        self._file = os.path.abspath(self.path)  # whatever the working folder is later
+        self.local, self.name = local_of(self._file)
         self._closed = False
-        self._forget()
+        self._open = _Open(self._file)
+        self._begin()
+        weakref.finalize(self, _Open.let_go, self._open)
         with self._lock:
-            self._reader_now()
+            self._reader()
+        bring_through_forks(self)
 
-    def _forget(self) -> None:
-        self._pid = os.getpid()
-        self._reader: sqlite3.Connection | None = None
-        self._writer: sqlite3.Connection | None = None
+    def _begin(self) -> None:
+        self._lock = threading.RLock()  # for reading, and for `_open`
         self._commits = GroupCommit(self._write)
 
     def _require_open(self) -> None:
         if self._closed:
             raise ClosedTape(f"the tape {self.path} is closed", "open it again to use it")
-        if self._pid != os.getpid():
-            # A connection must not cross a fork; the parent's is not closed here.
-            self._lock = threading.RLock()
-            self._forget()
 
     # --- finding
 
     def find(self, key: str) -> Exchange | None:
-        """The exchange that answers under this key."""
-        with self._lock:
-            rows = self._read(
-                "SELECT number, row FROM exchanges WHERE key = ? ORDER BY number DESC LIMIT 1",
-                (key,),
-            )
+        """The exchange that was appended last under this key."""
+        self._require_open()
+        rows = self._read(_LAST, key) if is_key(key) else []
         return self._exchange(*rows[0]) if rows else None
 
     def exchanges(self) -> Iterator[Exchange]:
         """All exchanges in the order of appending. Raises DamagedTape at the first broken row."""
+        self._require_open()
+        return self._exchanges()
+
+    def _exchanges(self) -> Iterator[Exchange]:
         after = 0
-        while True:
-            with self._lock:
-                rows = self._read(
-                    "SELECT number, row FROM exchanges WHERE number > ? ORDER BY number LIMIT 100",
-                    (after,),
-                )
+        while rows := self._read(_NEXT, after):
             for number, row in rows:
                 after = number
                 yield self._exchange(number, row)
-            if not rows:
-                return
 
     def keys(self) -> set[str]:
-        """The keys that have an answer."""
-        with self._lock:
-            rows = self._read(
-                "SELECT DISTINCT key FROM exchanges WHERE state = ?", (str(State.COMPLETE),)
-            )
-        return {key for (key,) in rows}
+        """The keys whose last exchange is complete."""
+        return {key.decode() for (key,) in self._read(_ANSWERS)}
 
-    def _exchange(self, number: int, text: str) -> Exchange:
+    def _exchange(self, number: int, text: bytes) -> Exchange:
         place = f"exchange {number}"
-        try:
-            row = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise damaged(self.path, place, f"not JSON ({error})") from error
-        return exchange_of(row, self.path, place, self._blob)
+        row = read_row(text, self.path, place)
+        return exchange_of(row, self.path, place, self._body)
 
-    def _blob(self, blob: str) -> bytes:
-        with self._lock:
-            rows = self._read("SELECT bytes FROM blobs WHERE hash = ?", (blob,))
+    def _body(self, name: str) -> bytes:
+        rows = self._read(_BODY, name)
         if not rows:
-            raise damaged(self.path, f"blob {blob[:12]}", "a body that a row names is missing")
-        return bytes(rows[0][0])
+            raise damaged(self.path, f"body {name[:12]}", "it is missing, and a row names it")
+        data = bytes(rows[0][0])
+        if blob_hash(data) != name:
+            raise damaged(self.path, f"body {name[:12]}", "it is not the one that was kept")
+        return data
 
-    def _read(self, statement: str, values: tuple[object, ...]) -> list[tuple]:  # type: ignore[type-arg]  # rows as SQLite gives them
-        self._require_open()
-        reader = self._reader_now()
-        if reader is None:
-            return []
+    def _read(self, statement: str, *values: object) -> list[tuple]:  # type: ignore[type-arg]  # rows as SQLite gives them
+        with self._lock:
+            self._require_open()
+            reader = self._reader()
+            if reader is None:
+                return []
+            try:
+                return reader.execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                raise self._unreadable(error) from error
+
+    # --- opening
+
+    def _reader(self) -> sqlite3.Connection | None:
+        """A connection that reads the file that the name leads to; None where there is none."""
+        status = file_status(self._file, self.path)
+        link = self._open.reader
+        if link is not None and not link.leads_to(status):
+            self._open.close_reader()
+            link = None
+        if link is None and status is not None:
+            connection = self._opened(status)
+            link = None if connection is None else _Link(connection, identity(status))
+            self._open.reader = link
+        return None if link is None else link.connection
+
+    def _opened(self, status: os.stat_result) -> sqlite3.Connection | None:
+        if status.st_size == 0:
+            return None  # made and not yet written: an empty tape
         try:
-            return reader.execute(statement, values).fetchall()
+            connection = self._connected()
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
-
-    def _reader_now(self) -> sqlite3.Connection | None:
-        if self._reader is None and os.path.exists(self.path):
-            if os.path.isdir(self.path):
-                raise UnreadableTape(
-                    f"{self.path} is a folder, not a file",
-                    "name it with a trailing / to open it as a directory tape",
-                )
-            self._reader = self._opened()
-        return self._reader
-
-    def _opened(self) -> sqlite3.Connection | None:
-        """A connection that only reads; without side files where the folder is read-only."""
-        if os.path.getsize(self.path) == 0 and not os.path.exists(f"{self.path}-wal"):
-            return None  # made and not yet written: an empty tape
-        error: sqlite3.Error | None = None
-        for options in ("mode=ro", "immutable=1"):
-            connection = sqlite3.connect(
-                f"file:{quote(self.path)}?{options}",
-                uri=True,
-                timeout=_WAIT_S,
-                check_same_thread=False,
-            )
-            try:
-                (version,) = connection.execute("PRAGMA user_version").fetchone()
-                (tables,) = connection.execute(
-                    "SELECT count(*) FROM sqlite_master WHERE name IN ('exchanges', 'blobs')"
-                ).fetchone()
-            except sqlite3.OperationalError as failed:
-                connection.close()
-                error = failed
-                continue
-            except sqlite3.DatabaseError as failed:
-                connection.close()
-                raise self._unreadable(failed) from failed
-            if version > SCHEMA_VERSION:
-                connection.close()
-                raise newer(self.path, "the database", version)
-            if tables != 2:
-                connection.close()
-                if version == 0 and tables == 0 and self._is_empty():
-                    return None  # its first writer has not come to its tables yet
-                raise UnreadableTape(
-                    f"{self.path} is a database, but not a tape",
-                    "name another file; this one is left as it is",
-                )
-            return connection
-        raise self._unreadable(error or sqlite3.OperationalError("cannot be opened"))
-
-    def _is_empty(self) -> bool:
-        connection = sqlite3.connect(f"file:{quote(self.path)}?mode=ro", uri=True)
         try:
-            return bool(connection.execute("SELECT count(*) = 0 FROM sqlite_master").fetchone()[0])
-        finally:
+            is_tape = self._is_tape(connection)
+        except BaseException:
             connection.close()
+            raise
+        if not is_tape:
+            connection.close()
+            return None
+        return connection
+
+    def _connected(self) -> sqlite3.Connection:
+        """A connection that only reads; without side files where none can be made."""
+        try:
+            return _connect(self._file, "mode=ro")
+        except sqlite3.OperationalError as error:
+            log = f"{self.path}-wal"
+            if _size(f"{self._file}-wal") > 0:
+                # Without it, acknowledged exchanges would be missing.
+                raise UnreadableTape(
+                    f"the tape {self.path} cannot be read with the log beside it, {log}: {error}",
+                    f"copy both to a folder that you may write to: cp {self.path} {log} …",
+                ) from error
+            return _connect(self._file, "immutable=1")
+
+    def _is_tape(self, connection: sqlite3.Connection) -> bool:
+        """Whether it is a tape's; False where it holds nothing. Raises UnreadableTape."""
+        try:
+            connection.execute("BEGIN")  # one moment: somebody else may just be making the tables
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+        if application != APPLICATION and tables:
+            raise UnreadableTape(
+                f"{self.path} is a database, but not a tape",
+                "name another file; this one is left as it is",
+            )
+        if application == APPLICATION and version > SCHEMA_VERSION:
+            raise newer(self.path, "the database", version)
+        return bool(application == APPLICATION)
 
     def _unreadable(self, error: sqlite3.Error) -> UnreadableTape:
-        if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
+        text = str(error)
+        if "not a database" in text:
             return UnreadableTape(
-                f"the tape {self.path} cannot be read: {error}", f"check it with: ls -l {self.path}"
+                f"{self.path} is no SQLite database", "a tape of lines has a name in .jsonl"
+            )
+        if isinstance(error, sqlite3.OperationalError) and "malformed" not in text:
+            return UnreadableTape(
+                f"the tape {self.path} cannot be read: {text}",
+                "wait for the program that holds it"
+                if "locked" in text
+                else f"check who may read and write there: ls -l {self.path}*",
             )
         return DamagedTape(
-            f"damaged tape: {self.path}: {error}",
+            f"damaged tape: {self.path}: {text}",
             f"save what can be read with: sqlite3 {self.path} .recover",
         )
 
     # --- appending
 
     def append(self, exchange: Exchange) -> None:
-        """Keep an exchange; on return it is durable. Raises UnwritableTape."""
+        """Keep an exchange; on return it is durable.
+
+        Raises UnwritableTape, NotAnAnswer; UnreadableTape where the database is damaged.
+        """
+        self._require_open()
+        row, bodies = row_and_bodies(exchange)
+        text = write_row(row, of_bytes=is_of_bytes(exchange)).decode()
+        values = (
+            exchange.key, str(exchange.state), exchange.canonicalizer, exchange.recorded_at, text
+        )  # fmt: skip
+        self._commits.submit((values, bodies))
+
+    def _write(self, batch: Sequence[_Item]) -> int:
+        """Insert a batch, or its first where it cannot be inserted whole; gives the number."""
+        try:
+            for _ in range(_TRIES):  # it may have gone into a file that was replaced meanwhile
+                if self._inserted(batch):
+                    return len(batch)
+        except (sqlite3.Error, OSError, OverflowError) as error:
+            self._forget_writer()
+            if len(batch) > 1:
+                return self._write(batch[:1])
+            raise self._unwritable(error) from error
+        raise UnwritableTape(
+            f"the tape {self.path} cannot be written: its name leads to one file after another",
+            "let the program that replaces it finish, then try again",
+        )
+
+    def _inserted(self, batch: Sequence[_Item]) -> bool:
+        writer = self._writer()
+        try:
+            writer.execute("BEGIN IMMEDIATE")
+            for _, bodies in batch:
+                if bodies:
+                    writer.executemany(_INSERT_BODY, bodies.items())
+            writer.executemany(_INSERT, [values for values, _ in batch])
+            writer.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                writer.execute("ROLLBACK")
+            raise
+        with self._lock:
+            link = self._open.writer
+            if link is not None and link.leads_to(file_status(self._file, self.path)):
+                return True
+            self._open.close_writer()
+            return False
+
+    def _writer(self) -> sqlite3.Connection:
         with self._lock:
             self._require_open()
-        bodies: dict[str, bytes] = {}
+            self._reader()  # never turn somebody's other database into a tape
+            status = file_status(self._file, self.path)
+            link = self._open.writer
+            if link is not None and link.leads_to(status):
+                return link.connection
+            self._open.close_writer()
+            make_folder(os.path.dirname(self._file))
+            connection = _patiently(lambda: _writing(self._file))
+            if status is None:
+                sync_folder(os.path.dirname(os.path.realpath(self._file)))
+            self._open.writer = _Link(connection, identity(os.stat(self._file)))
+            return connection
 
-        def put_blob(data: bytes) -> str | None:
-            if len(data) < BLOB_SIZE:
-                return None
-            name = blob_hash(data)
-            bodies[name] = data
-            return name
-
-        row = compact(row_of(exchange, put_blob))
-        self._commits.submit((exchange, row, bodies))
-
-    def _write(self, batch: Sequence[_Item]) -> None:
-        try:
-            writer = self._writer_now()
-            writer.execute("BEGIN IMMEDIATE")
-            try:
-                for exchange, row, bodies in batch:
-                    writer.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", bodies.items())
-                    writer.execute(
-                        "INSERT INTO exchanges (key, state, canonicalizer, recorded_at, row)"
-                        " VALUES (?, ?, ?, ?, ?)",
-                        (
-                            exchange.key, str(exchange.state), exchange.canonicalizer,
-                            exchange.recorded_at, row,
-                        ),
-                    )  # fmt: skip
-                writer.execute("COMMIT")
-            except BaseException:
-                if writer.in_transaction:
-                    writer.execute("ROLLBACK")
-                raise
-        except (sqlite3.Error, OSError) as error:
-            raise self._unwritable(error) from error
-
-    def _writer_now(self) -> sqlite3.Connection:
-        if self._writer is None:
-            self._require_tape()
-            os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
-            writer = sqlite3.connect(
-                self.path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
-            )
-            try:
-                writer.execute("PRAGMA journal_mode = WAL")
-                writer.execute("PRAGMA synchronous = FULL")
-                writer.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-            except BaseException:
-                writer.close()
-                raise
-            self._writer = writer
-        return self._writer
-
-    def _require_tape(self) -> None:
-        """Never turn somebody's other database into a tape."""
+    def _forget_writer(self) -> None:
         with self._lock:
-            self._reader_now()
+            self._open.close_writer()
 
-    def _unwritable(self, error: sqlite3.Error | OSError) -> TapesError:
-        if isinstance(error, sqlite3.DatabaseError) and not isinstance(
-            error, sqlite3.OperationalError
+    def _unwritable(self, error: sqlite3.Error | OSError | OverflowError) -> TapesError:
+        if isinstance(error, OSError):
+            return unwritable(self.path, error)
+        if isinstance(error, sqlite3.DatabaseError) and (
+            "malformed" in str(error) or "not a database" in str(error)
         ):
             return self._unreadable(error)
-        full = "full" in str(error)
+        folder = os.path.dirname(self.path) or "."
         return UnwritableTape(
             f"the tape {self.path} cannot be written: {error}",
             "free space on that disk; nothing that was recorded before is lost"
-            if full
-            else f"check it with: ls -ld {os.path.dirname(self.path) or '.'} {self.path}",
+            if "full" in str(error) or "I/O" in str(error)
+            else f"check who may write there: ls -ld {folder} {self.path}",
         )
+
+    # --- ending, and going through a fork
 
     def close(self) -> None:
         """Let go of the file; the last one to close leaves a single file."""
-        with self._lock:
-            for connection in (self._reader, self._writer):
-                if connection is not None and self._pid == os.getpid():
-                    connection.close()
-            self._reader = self._writer = None
+        with self._commits.at_rest(), self._lock:
             self._closed = True
+            self._open.let_go()
+
+    def before_fork(self) -> None:
+        """No connection crosses a fork."""
+        self._resting = self._commits.at_rest()
+        self._resting.__enter__()
+        self._lock.acquire()
+        self._open.let_go()
+
+    def after_fork(self) -> None:
+        """Go on."""
+        self._lock.release()
+        self._resting.__exit__(None, None, None)
+
+    def in_child(self) -> None:
+        """Begin anew."""
+        self._begin()
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """A connection, and the file that it leads to."""
+
+    connection: sqlite3.Connection
+    file: tuple[int, int]
+
+    def leads_to(self, status: os.stat_result | None) -> bool:
+        """Whether the file of this status is still the one."""
+        return status is not None and identity(status) == self.file
+
+
+class _Open:
+    """What a tape has open."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self.reader: _Link | None = None
+        self.writer: _Link | None = None
+
+    def close_reader(self) -> None:
+        """Close the connection that reads."""
+        link, self.reader = self.reader, None
+        if link is not None:
+            link.connection.close()
+
+    def close_writer(self) -> None:
+        """Close the connection that writes."""
+        link, self.writer = self.writer, None
+        if link is not None:
+            with suppress(sqlite3.Error):
+                link.connection.close()
+
+    def let_go(self) -> None:
+        """Close both, and leave one file behind if nobody else has it open."""
+        self.close_reader()
+        if self.writer is not None:
+            _fold_log(self.writer.connection)
+            self.close_writer()
+        elif os.path.exists(f"{self._file}-wal"):
+            with suppress(sqlite3.Error), closing(sqlite3.connect(self._file)) as last:
+                _fold_log(last)
+
+
+def _fold_log(connection: sqlite3.Connection) -> None:
+    """Put what is in the log into the file, unless somebody else uses it: then he will."""
+    with suppress(sqlite3.Error):
+        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA journal_mode = DELETE")
+
+
+def is_database(path: str) -> bool:
+    """Whether a file is an SQLite database.
+
+    SQLite itself looks: to open and close the file otherwise would let go of all locks that this
+    process has on it.
+    """
+    with suppress(sqlite3.DatabaseError), closing(_connect(path, "mode=ro")):
+        return os.path.getsize(path) > 0
+    return False
+
+
+def _connect(file: str, options: str) -> sqlite3.Connection:
+    """A connection that has read from its file. Raises sqlite3.Error."""
+    connection = sqlite3.connect(
+        f"file:{quote(os.path.abspath(file))}?{options}",
+        uri=True,
+        timeout=_PATIENCE_S,
+        check_same_thread=False,
+    )
+    connection.text_factory = bytes  # what is no UTF-8 is damage, and has a place
+    try:
+        connection.execute("PRAGMA user_version").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _writing(file: str) -> sqlite3.Connection:
+    """A connection that writes, with the tables made. Raises sqlite3.Error."""
+    connection = sqlite3.connect(
+        file, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
+    )
+    try:
+        # Where the file system cannot share memory it stays without a log, and is as safe.
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _patiently(open_it: Callable[[], _Result]) -> _Result:
+    """Try again while others change how the database keeps its log: SQLite does not wait there."""
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return open_it()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(random.uniform(0.001, 0.01))
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0

@@ -1,0 +1,80 @@
+"""Threads that do what the loop must not wait for, and tell the loop what came of it.
+
+Like an executor, without its futures: a piece of work costs two queue operations, and the loop is
+woken once for all that is done.
+"""
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tapes.errors import CassetteError
+
+Result = TypeVar("Result")
+_Work = tuple[Callable[[], Any], Callable[[Any], None]]
+
+
+class Workers:
+    """Some threads, started when they are first needed. To be made on the loop that they tell."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._name = name
+        self._most = threads
+        self._threads: list[threading.Thread] = []
+        self._todo: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._open = 0  # how much was given and has not been told; the loop's own
+        self._done: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._is_called = False
+
+    def do(
+        self,
+        work: Callable[[], Result],
+        then: Callable[[Result | CassetteError | Exception], None],
+    ) -> None:
+        """Do the work in a thread; `then` runs on the loop with its result or what it raised."""
+        self._open += 1
+        if self._open > len(self._threads) < self._most:
+            number = len(self._threads) + 1
+            thread = threading.Thread(target=self._run, name=f"{self._name} {number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._todo.put((work, then))
+
+    def _run(self) -> None:
+        while (item := self._todo.get()) is not None:
+            work, then = item
+            self._done.append((then, _outcome(work)))
+            if not self._is_called:
+                self._is_called = True
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody to be told
+                    self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        # First, so that whoever is done after the last look calls again.
+        self._is_called = False
+        while self._done:
+            then, result = self._done.popleft()
+            self._open -= 1
+            then(result)
+
+    def close(self, patience_s: float) -> None:
+        """Let the threads finish what they were given, and go. Not for the loop: it waits."""
+        until = time.monotonic() + patience_s
+        for _ in self._threads:
+            self._todo.put(None)
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+
+def _outcome(work: Callable[[], Result]) -> Result | CassetteError | Exception:
+    """What a piece of work gives or raises: a refusal must not travel through the loop."""
+    try:
+        return work()
+    except (CassetteError, Exception) as error:  # noqa: BLE001  # handed on as a value
+        return error

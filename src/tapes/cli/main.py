@@ -1,0 +1,119 @@
+"""The command `tapes`: the list of commands, and the one place where errors end.
+
+Rule 1: a failure is told on standard error in a few lines (what, on what, what to type next), and
+        the process ends with the status of the error's class. Anything else is a bug, and shows
+        where it happened.
+Rule 2: Ctrl-C ends quietly with 130, a reader that has gone with 141.
+Rule 3: a command is imported when it is typed, so that `tapes --help` comes at once.
+
+Knows nothing of what commands do.
+"""
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+import click
+
+from tapes.cli.output import ClosedPipe, flush, leave_stdout
+from tapes.errors import CassetteError, TapesError
+
+INTERRUPTED = 128 + signal.SIGINT
+PIPE_CLOSED = 128 + signal.SIGPIPE
+
+# Name → module, and what it is for: written here so that nothing has to be imported to be listed.
+COMMANDS = {
+    "demo": ("tapes.cli.demo", "See it work: a real recorded conversation, no key, no network."),
+    "run": ("tapes.cli.run", "Run any command with its model calls replayed, or recorded."),
+    "serve": ("tapes.cli.serve", "The proxy: replay and record for clients in any language."),
+    "tape": ("tapes.cli.tape", "Look into tapes, and keep them in order."),
+    "import": (
+        "tapes.cli.interchange",
+        "Bring recordings of vcrpy, browsers, aimock onto a tape.",
+    ),
+    "export": ("tapes.cli.interchange", "Write a tape as a vcrpy cassette or an HTTP archive."),
+    "budget": ("tapes.cli.budget", "Which live calls were made, by whom, and how many are left."),
+    "doctor": ("tapes.cli.doctor", "Check this machine, and what to do where something is wrong."),
+}
+
+
+class Commands(click.Group):
+    """A group whose commands are imported when they are needed."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        """The names in the order in which a newcomer wants them."""
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, by importing its module."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tapes-py", prog_name="tapes", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Record model calls once, replay them for ever: same answer, no key, no cost, no network.
+
+    \b
+    In your code:
+      import tapes
+      with tapes.use("tests/weather.jsonl"):
+          ...                     # your model calls, through any SDK
+
+    \b
+    Record once, then replay (a request that is not on the tape is an error, never a live call):
+      DEMO_LIVE=1 CASSETTE_MODE=record python agent.py
+      python agent.py
+
+    \b
+    Then look at what you have:
+      tapes tape ls                        # which tapes are here, and what is on them
+      tapes tape show TAPE KEY             # one exchange: request, answer, times
+      tapes tape explain TAPE KEY          # where its key comes from, why it hits or misses
+    """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+
+
+def main() -> None:
+    """Run the command line and end the process with its status."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Run the command line; gives the exit status."""
+    try:
+        status = cli.main(args, prog_name="tapes", standalone_mode=False)
+        flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (TapesError, CassetteError) as error:
+        tell(error)
+        return error.exit_status
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except ClosedPipe:
+        leave_stdout()
+        return PIPE_CLOSED
+    return status if isinstance(status, int) else 0
+
+
+def tell(error: TapesError | CassetteError) -> None:
+    """What happened and on what, then what to type next."""
+    color = False if os.environ.get("NO_COLOR") else None
+    click.secho(error.message, fg="red", err=True, color=color)
+    if error.remedy:
+        click.echo(error.remedy, err=True, color=color)

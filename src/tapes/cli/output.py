@@ -1,0 +1,256 @@
+"""How commands write: one JSON document, or lines for people; progress for a person who waits.
+
+Rule 1: standard output carries the result and nothing else, and with `--json` one whole document
+        or nothing.
+Rule 2: lines are written as they are known: a tape of any size is shown without being held.
+Rule 3: colours and progress are for terminals alone.
+
+Knows nothing of tapes.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import click
+
+from tapes.jsontext import Json
+
+
+class ClosedPipe(Exception):
+    """Whoever read our standard output has gone."""
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+
+def write(text: str = "", *, end: str = "\n", flush_now: bool = False) -> None:
+    """A line of the result. Colours fall away where it is no terminal."""
+    try:
+        color = shows_color()
+        sys.stdout.write((text if color else click.unstyle(text)) + end)
+        if flush_now:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise ClosedPipe from None
+    except UnicodeEncodeError:  # a terminal that cannot show every character
+        encoding = sys.stdout.encoding or "ascii"
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + end)
+
+
+def write_bytes(data: bytes) -> None:
+    """Bytes as they are."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+    except BrokenPipeError:
+        raise ClosedPipe from None
+
+
+def flush() -> None:
+    """Let go of what is still held back."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise ClosedPipe from None
+
+
+def leave_stdout() -> None:
+    """Nobody reads it: let Python find nothing to write at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def note(text: str) -> None:
+    """A word beside the result, on standard error."""
+    click.echo(text, err=True)
+
+
+def shows_color() -> bool:
+    """Whether standard output is a terminal that may be coloured."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def width() -> int | None:
+    """The columns of the terminal, or None where lines may have any length."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+
+
+def write_json(value: Json) -> None:
+    """The result as one document."""
+    write(_json(value))
+
+
+def _json(value: Json, **options: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2, default=_plain, **options)
+
+
+def _plain(value: object) -> Json:
+    """Money as text, so that nobody rounds it; sets in order."""
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return str(value)
+
+
+def write_json_list(head: dict[str, Json], name: str, items: Iterable[Json]) -> None:
+    """A document whose last member is a list of any length, written once it is whole."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="surrogatepass") as file:
+        file.write("{\n")
+        for key, value in head.items():
+            file.write(f"{json.dumps(key)}: {_json(value)},\n")
+        file.write(f"{json.dumps(name)}: [")
+        between = "\n"
+        for item in items:
+            file.write(between + json.dumps(item, ensure_ascii=False, default=_plain))
+            between = ",\n"
+        file.write("\n]\n}")
+        file.seek(0)
+        while block := file.read(1024 * 1024):
+            write(block, end="")
+    write()
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+class Table:
+    """Columns of known width, so that the first row can be shown before the last is read.
+
+    The last column takes what is left of the terminal. A width below zero aligns to the right.
+    """
+
+    def __init__(self, **columns: int) -> None:
+        self._columns = columns
+        self._begun = False
+
+    def row(self, *cells: object, color: str | None = None) -> None:
+        """Write a row, and the heads of the columns before the first one."""
+        if not self._begun:
+            self._begun = True
+            heads = [name.replace("_", " ").upper() for name in self._columns]
+            write(click.style(self._line(heads), dim=True))
+        line = self._line(["" if cell is None else str(cell) for cell in cells])
+        write(click.style(line, fg=color) if color else line)
+
+    def _line(self, cells: list[str]) -> str:
+        *fixed, last = zip(self._columns.values(), cells, strict=True)
+        parts = [_padded(cell, size) for size, cell in fixed]
+        line = "  ".join(parts)
+        room = width()
+        if room is None:
+            return f"{line}  {last[1]}".rstrip()
+        return f"{line}  {cut(last[1], max(room - len(line) - 2, 8))}".rstrip()
+
+
+def _padded(text: str, size: int) -> str:
+    if size < 0:
+        return " " * (-size - cells(text)) + text
+    return text + " " * (size - cells(text))
+
+
+def cells(text: str) -> int:
+    """The columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # imported where used: most texts do without
+
+    return cell_len(text)
+
+
+def cut(text: str, size: int) -> str:
+    """A text in no more than so many columns."""
+    if cells(text) <= size:
+        return text
+    while cells(text) > size - 1:
+        text = text[: -max(1, (cells(text) - size) // 2)]
+    return text + "…"
+
+
+def facts(*pairs: tuple[str, object]) -> None:
+    """Names and values, one a line; what is None is left out."""
+    known = [(name, value) for name, value in pairs if value is not None]
+    wide = max((len(name) for name, _ in known), default=0)
+    for name, value in known:
+        write(f"{click.style(name.ljust(wide), dim=True)}  {value}")
+
+
+# --- words ------------------------------------------------------------------------------------
+
+
+def count(number: int, thing: str, things: str | None = None) -> str:
+    """`1 row`, `12,345 rows`."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
+def size(number: int) -> str:
+    """Bytes in the unit that a person would choose."""
+    amount = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            break
+        amount /= 1000
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def when(text: str | None) -> str:
+    """A recorded time to the minute, in UTC."""
+    if not text:
+        return "-"
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text[:16]
+    return (moment.astimezone(UTC) if moment.tzinfo else moment).strftime("%Y-%m-%d %H:%M")
+
+
+def moment(seconds: float) -> str:
+    """Unix time to the second, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def money(usd: Decimal | None) -> str:
+    """Dollars, with as many digits as a small amount needs."""
+    if usd is None:
+        return "unknown"
+    return f"${usd:.2f}" if usd >= 1 or not usd else f"${usd:.6f}".rstrip("0")
+
+
+# --- progress ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Callable[[float], None]]:
+    """A bar on standard error while something lasts; nothing where nobody would see it."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # imported where used: most runs do without
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+    ) as bar:
+        task, shown = bar.add_task(label, total=1.0), 0.0
+
+        def told(done: float) -> None:
+            nonlocal shown
+            if done - shown >= 0.005 or done < shown:
+                shown = done
+                bar.update(task, completed=done)
+
+        yield told

@@ -1,0 +1,213 @@
+"""`tapes serve`: the servers."""
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tapes.budget import Limits
+from tapes.capture.access import new_token, token_hash
+from tapes.capture.asked import ProxyMode
+from tapes.cli.output import flush, write_json
+from tapes.config import FOLDER, PROXY, Settings, read_settings
+from tapes.pointing import SHOWN, upstreams_set_in, variables_of
+from tapes.server import Listen, ProxyServer, proxy_setup, run_proxy, token_of
+from tapes.tape.beside import make_local
+
+TOKEN_FILE = "proxy-token"
+
+
+@click.group()
+def serve() -> None:
+    """Serve replayed answers to clients in any language."""
+
+
+def pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> Any:
+    """Options of the form NAME=VALUE, together; a URL without a name is the default upstream."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, eq, value = text.partition("=")
+        if not eq or "://" in name:
+            name, value = "", text
+        found[name] = value
+    return found
+
+
+def proxy_options(command: Any) -> Any:
+    """The options that `tapes serve proxy` and `tapes run` share."""
+    options = (
+        click.option("--tape", help="The tape: a file, a folder, a database or postgresql://…"),
+        click.option("--mode", help="replay (the default), record, live or pass."),
+        click.option("--budget", type=click.IntRange(0), help="At most so many live calls."),
+        click.option(
+            "--upstream",
+            "upstreams",
+            multiple=True,
+            callback=pairs,
+            metavar="[NAME=]URL",
+            help="Where requests go: a named upstream, or the one for all that name none.",
+        ),
+        click.option("--pace", type=float, help="A factor on recorded times: 0 at once, 1 as was."),
+        click.option(
+            "--ordered", is_flag=True, help="Equal requests are different calls, in order."
+        ),
+        click.option(
+            "--config-dir", help="The folder of config.toml; ./.tapes or ~/.tapes if not said."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def settings_of(
+    flags: dict[str, Any], upstreams: dict[str, str], config_dir: str | None
+) -> Settings:
+    """The settings in force with these flags."""
+    default = upstreams.pop("", None)
+    given = {**flags, "proxy.upstream": default, "proxy.upstreams": upstreams or None}
+    return read_settings(PROXY, given, config_dir=config_dir)
+
+
+def limits_of(budget: int | None) -> Limits | None:
+    """The limits that `--budget` sets; without it the environment's hold."""
+    return None if budget is None else Limits(calls=budget)
+
+
+@serve.command("proxy")
+@click.option("--listen", help="Address and port; 127.0.0.1:8080 if not said.")
+@proxy_options
+@click.option("--named", multiple=True, callback=pairs, metavar="NAME=TAPE", help="A further tape.")
+@click.option("--folder", help="A folder of tapes: @NAME is the file NAME.jsonl in it.")
+@click.option("--body-limit", help="The largest request, as in 256MiB.")
+@click.option("--new-token", is_flag=True, help="Make a new token, and show it once.")
+@click.option("--json", "as_json", is_flag=True, help="Say where it listens as one JSON document.")
+def proxy(
+    *,
+    listen: str | None,
+    tape: str | None,
+    mode: str | None,
+    budget: int | None,
+    upstreams: dict[str, str],
+    pace: float | None,
+    ordered: bool,
+    config_dir: str | None,
+    named: dict[str, str],
+    folder: str | None,
+    body_limit: str | None,
+    new_token: bool,
+    as_json: bool,
+) -> None:
+    """Answer model calls from a tape, for clients in any language.
+
+    Point a client's base URL here. Beyond loopback every client needs the token.
+
+    \b
+    Example:
+      tapes serve proxy --tape weather.jsonl
+      OPENAI_BASE_URL=http://127.0.0.1:8080/openai/v1 node agent.mjs
+    """
+    flags = {
+        "proxy.listen": listen,
+        "proxy.tape": tape,
+        "proxy.mode": mode,
+        "proxy.pace": pace,
+        "proxy.named": named or None,
+        "proxy.folder": folder,
+        "proxy.body_limit": body_limit,
+    }
+    settings = settings_of(flags, upstreams, config_dir)
+    address = Listen.of(settings["proxy.listen"])
+    token = _token(settings, address, new_token=new_token)
+    setup = proxy_setup(
+        settings,
+        token=token.hash,
+        limits=limits_of(budget),
+        repeated="ordered" if ordered else "reuse",
+        further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"]),
+    )
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    lives = settings.folder or Path(FOLDER)
+    tell = _tell_json if as_json else _tell
+    run_proxy(setup, address, lambda server: tell(server, settings, token), lives)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What clients have to show, by its hash; itself only where it was made just now."""
+
+    hash: str | None
+    made: str | None = None
+    file: Path | None = None
+
+
+def _token(settings: Settings, listen: Listen, *, new_token: bool) -> Token:
+    """The token: the one that is set, or one that is made."""
+    given = token_of(settings)
+    if given is not None and not new_token:
+        return Token(given)
+    file = (settings.folder or Path(FOLDER)) / TOKEN_FILE
+    if file.is_file() and not new_token:
+        return Token(file.read_text().strip())
+    if listen.is_loopback and not new_token:
+        return Token(None)
+    token = new_here(file)
+    return Token(token_hash(token), token, file)
+
+
+def new_here(file: Path) -> str:
+    """Make a token and keep its hash in a file that only its owner reads."""
+    token = new_token()
+    make_local(file.parent)
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w") as out:
+        out.write(f"{token_hash(token)}\n")
+    return token
+
+
+def _tell(server: ProxyServer, settings: Settings, token: Token) -> None:
+    """Say where it listens, what it does, and what to set."""
+    setup, base = server.setup, server.address
+    lines = [f"tapes proxy: {base} ({setup.mode})"]
+    if token.made is not None:
+        lines.append(f"  token (shown once, kept hashed in {token.file}): {token.made}")
+    lines += [f"  {c.tape.path}: {len(c.tape.keys())} answers" for c in setup.shelf]
+    if setup.mode in (ProxyMode.RECORD, ProxyMode.LIVE):
+        lines += [f"  {_permission(c.live_is_permitted)}" for c in setup.shelf][:1]
+    shown = _variables(server)
+    lines += [f"  {name}={shown[name]}" for name in SHOWN]
+    if settings.folder is not None:
+        lines.append(f"  settings: {settings.folder}")
+    lines.append(f"  the report: curl {base}/_tapes/report")
+    click.echo("\n".join(lines), err=True)
+    sys.stderr.flush()
+
+
+def _tell_json(server: ProxyServer, settings: Settings, token: Token) -> None:
+    """Say the same to a program."""
+    write_json(
+        {
+            "address": server.address,
+            "mode": str(server.setup.mode),
+            "tapes": [c.tape.path for c in server.setup.shelf],
+            "variables": {name: _variables(server)[name] for name in SHOWN},
+            "token": token.made,
+            "settings": None if settings.folder is None else str(settings.folder),
+        }
+    )
+    flush()
+
+
+def _variables(server: ProxyServer) -> dict[str, str]:
+    prefix = "" if server.setup.access.token is None else "/~TOKEN"
+    return variables_of(server.address + prefix)
+
+
+def _permission(permitted: bool) -> str:
+    if permitted:
+        return "live calls are permitted"
+    return "no live call is permitted: set DEMO_LIVE=1, or a limit with --budget N"

@@ -1,0 +1,1 @@
+"""Recordings that come from other tools, and tapes that go there."""

@@ -1,0 +1,349 @@
+"""HTTP archives (HAR 1.2), as browsers and proxies export them.
+
+Rule 1: browsers keep a body decoded, and as text in Unicode whatever its charset was. The bytes
+        are made again from what the entry says, and whatever had to be made up is noted.
+Rule 2: an entry without an answer is no exchange; one whose answer was not saved is left out, and
+        both are said. An entry that is no entry is an error with its number.
+Rule 3: what is written is plain HAR 1.2: text where there is text, base64 elsewhere; what HAR has
+        no place for stands in members with an underscore, as its document asks.
+
+Knows nothing of keys, tapes or redaction.  Pure.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, quote_plus, urlsplit
+
+from tapes.errors import ForeignFile
+from tapes.exchange import Exchange, Headers, Piece, Request, Response, header
+from tapes.interchange.foreign import (
+    Found,
+    Note,
+    Reading,
+    Written,
+    answering,
+    date_of,
+    header_text,
+    plain_response,
+    settled,
+)
+from tapes.interchange.supplement import SET_ASIDE, supplement, with_supplement
+from tapes.jsontext import Json
+
+_BESIDE = "_tapes"
+# What an undated entry says, since HAR knows no other word for it.
+_NO_DATE = datetime(1970, 1, 1, tzinfo=UTC).isoformat(timespec="milliseconds")
+
+
+class _NotSaved(Exception):
+    """The archive does not hold what the entry is about."""
+
+
+def read(data: bytes) -> Reading:
+    """The exchanges of an archive. Raises ForeignFile naming the entry."""
+    found, notes = list[Found](), list[Note]()
+    for number, entry in enumerate(_entries(data), 1):
+        place = f"entry {number}"
+        try:
+            reason = _without_answer(entry)
+            if reason is not None:
+                notes.append(Note(place, reason))
+                continue
+            one, said = _found(entry, place)
+        except _NotSaved as error:
+            notes.append(Note(place, str(error), left_out=True))
+            continue
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ForeignFile(f"{place} is no entry of HAR 1.2 ({error!r})") from error
+        found.append(one)
+        notes.extend(Note(place, text) for text in said)
+    return Reading(tuple(found), tuple(notes))
+
+
+def _entries(data: bytes) -> list[Json]:
+    try:
+        content = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ForeignFile(f"the archive is not JSON ({error})") from error
+    log = content.get("log") if isinstance(content, dict) else None
+    if not isinstance(log, dict) or not isinstance(log.get("entries"), list):
+        raise ForeignFile("no HTTP archive: it has no log with a list of entries")
+    version = str(log.get("version", "1.1"))
+    if not version.startswith("1."):
+        raise ForeignFile(f"an archive of version {version}; known are 1.x")
+    entries: list[Json] = log["entries"]
+    return entries
+
+
+def _without_answer(entry: Mapping[str, Json]) -> str | None:
+    """Why an entry has no answer, or None where it has one."""
+    response = entry.get("response")
+    if response is None:
+        return "no response"
+    if response["status"] < 100:
+        error = response.get("_error") or entry.get("_error")
+        return f"no response ({error})" if error else "no response"
+    return None
+
+
+def _found(entry: Mapping[str, Json], place: str) -> tuple[Found, tuple[str, ...]]:
+    if entry.get("_webSocketMessages") is not None or entry["response"]["status"] == 101:
+        raise _NotSaved("a WebSocket session is no exchange")
+    request, said = _request(entry["request"], place)
+    response, more = _response(entry["response"], place)
+    at = _seconds(entry)
+    response = replace(response, pieces=tuple(replace(p, at=at) for p in response.pieces))
+    found = Found(place, request, response, _moment(entry.get("startedDateTime")))
+    said += more
+    visible = dict(entry)
+    beside = visible.pop(_BESIDE, None)
+    if beside is not None:
+        whole = with_supplement(found, beside)
+        if whole is not None and _visible(whole) == visible:
+            return whole, said
+        said += (SET_ASIDE,)
+    response, changes = settled(request, response)
+    return replace(found, response=response), said + changes
+
+
+def _moment(text: Json) -> str | None:
+    moment = date_of(text)
+    return None if moment == _NO_DATE else moment
+
+
+def _seconds(entry: Mapping[str, Json]) -> float:
+    """When the body was there, in seconds since the request was sent."""
+    timings = entry.get("timings") or {}
+    parts = [timings.get(name) for name in ("send", "wait", "receive")]
+    known = [float(part) for part in parts if isinstance(part, int | float) and part >= 0]
+    return round(sum(known) / 1000, 4)
+
+
+# --- requests ---------------------------------------------------------------------------------
+
+
+def _request(form: Mapping[str, Json], place: str) -> tuple[Request, tuple[str, ...]]:
+    headers = _headers(form.get("headers") or (), f"{place}, request")
+    url = str(form["url"]).partition("#")[0]
+    body, said = _posted(form.get("postData"))
+    if body is None:
+        if _is_sent(form.get("bodySize")):
+            raise _NotSaved("the request's body was not saved")
+        return Request(str(form["method"]), url, headers), said
+    if header(headers, "content-type") is None and form["postData"].get("mimeType"):
+        headers += (("content-type", str(form["postData"]["mimeType"])),)
+    return Request(str(form["method"]), url, headers, body), said
+
+
+def _is_sent(size: Json) -> bool:
+    return isinstance(size, int) and size > 0
+
+
+def _posted(form: Json) -> tuple[bytes | None, tuple[str, ...]]:
+    """The bytes of `postData`; None where there are none."""
+    if not form:
+        return None, ()
+    text, kind = form.get("text"), str(form.get("mimeType") or "")
+    if "_file" in form:
+        raise _NotSaved(f"the request's body lies in another file ({form['_file']})")
+    if text is not None:
+        coding = form.get("_encoding") or form.get("encoding")
+        return _bytes(str(text), coding, kind, None)
+    params = form.get("params")
+    if not params:
+        return None, ()
+    if kind.startswith("multipart/"):
+        raise _NotSaved("of the request's multipart body only the names of its parts were saved")
+    pairs = ((str(p["name"]), str(p.get("value") or "")) for p in params)
+    body = "&".join(f"{quote_plus(name)}={quote_plus(value)}" for name, value in pairs)
+    return body.encode(), ("the request's form was saved by its fields: encoded anew",)
+
+
+def _headers(form: Iterable[Mapping[str, Json]], place: str) -> Headers:
+    """The headers in order. HTTP/2 keeps method, path and host among them; they are the URL's."""
+    return tuple(
+        (str(pair["name"]), header_text(pair["value"], place))
+        for pair in form
+        if not str(pair["name"]).startswith(":")
+    )
+
+
+# --- responses --------------------------------------------------------------------------------
+
+
+def _response(form: Mapping[str, Json], place: str) -> tuple[Response, tuple[str, ...]]:
+    content = form.get("content") or {}
+    size, kind = content.get("size"), str(content.get("mimeType") or "")
+    said: tuple[str, ...] = ()
+    body = b""
+    if content.get("text"):
+        body, said = _bytes(str(content["text"]), content.get("encoding"), kind, size)
+        if isinstance(size, int) and size > len(body):
+            said += (f"the archive says {size} bytes of body and holds {len(body)}",)
+    elif "_file" in content:
+        raise _NotSaved(f"the answer's body lies in another file ({content['_file']})")
+    elif _is_sent(size):
+        raise _NotSaved(f"the answer's body was not saved ({size} bytes)")
+    return Response(
+        status=int(form["status"]),
+        headers=_headers(form.get("headers") or (), f"{place}, response"),
+        pieces=(Piece(0.0, body),) if body else (),
+        reason=str(form.get("statusText") or ""),
+    ), said
+
+
+_CHARSET = re.compile(r'charset\s*=\s*"?([^";\s]+)', re.IGNORECASE)
+
+
+def _bytes(text: str, coding: Json, kind: str, size: Json) -> tuple[bytes, tuple[str, ...]]:
+    """The bytes of a text that the archive made Unicode of.
+
+    The charset counts as far as it can write the text; of two possible ones the size decides.
+    """
+    if coding == "base64":
+        return base64.b64decode(text), ()
+    if coding:
+        raise ValueError(f"the encoding {coding!r} is not known")
+    match = _CHARSET.search(kind)
+    declared = match[1].lower() if match else "utf-8"
+    data = text.encode("utf-8", "surrogatepass")
+    if declared in ("utf-8", "utf8") or data.isascii():
+        return data, ()
+    try:
+        coded = text.encode(declared)
+    except (LookupError, UnicodeEncodeError):
+        return data, (f"the text has no {declared}: kept as UTF-8",)
+    return (data, ()) if size == len(data) != len(coded) else (coded, ())
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+
+def write(exchanges: Iterable[Exchange], *, version: str = "") -> Written:
+    """An archive of the exchanges. What HAR cannot hold (plain JSON calls) is noted as left out."""
+    kept, notes = answering(exchanges)
+    log = {
+        "version": "1.2",
+        "creator": {"name": "tapes", "version": version or "0"},
+        "entries": [_entry(exchange) for exchange in kept],
+    }
+    text = json.dumps({"log": log}, ensure_ascii=False, indent=1) + "\n"
+    return Written(text.encode("utf-8", "surrogatepass"), len(kept), tuple(notes))
+
+
+def _entry(exchange: Exchange) -> dict[str, Json]:
+    request, response = exchange.request, exchange.response
+    if not isinstance(request, Request) or not isinstance(response, Response):
+        raise TypeError("only HTTP exchanges are entries")
+    whole = Found("", request, response, exchange.recorded_at, exchange.sample)
+    entry = _visible(whole)
+    seen_request, _ = _request(entry["request"], "")
+    seen_response, _ = _response(entry["response"], "")
+    at = _seconds(entry)
+    pieces = tuple(replace(piece, at=at) for piece in seen_response.pieces)
+    seen = Found(
+        "",
+        seen_request,
+        replace(seen_response, pieces=pieces),
+        _moment(entry["startedDateTime"]),
+    )
+    beside = supplement(exchange, seen)
+    return {**entry, _BESIDE: beside} if beside else entry
+
+
+def _visible(found: Found) -> dict[str, Json]:
+    request, response = found.request, found.response
+    times = [piece.at for piece in response.pieces] or [0.0]
+    wait, receive = _milliseconds(times[0]), _milliseconds(times[-1] - times[0])
+    return {
+        "startedDateTime": date_of(found.recorded_at) or _NO_DATE,
+        "time": _milliseconds(times[-1]),
+        "request": _request_form(request),
+        "response": _response_form(response),
+        "cache": {},
+        "timings": {"send": 0, "wait": wait, "receive": receive},
+    }
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(max(seconds, 0.0) * 1000, 1)
+
+
+def _request_form(request: Request) -> dict[str, Json]:
+    form: dict[str, Json] = {
+        "method": request.method,
+        "url": request.url,
+        "httpVersion": "HTTP/1.1",
+        "cookies": _cookies(request.headers, "cookie"),
+        "headers": _pairs(request.headers),
+        "queryString": [
+            {"name": name, "value": value}
+            for name, value in parse_qsl(urlsplit(request.url).query, keep_blank_values=True)
+        ],
+        "headersSize": -1,
+        "bodySize": len(request.body),
+    }
+    if request.body:
+        kind = header(request.headers, "content-type") or ""
+        text, coding = _text(request.body, kind)
+        form["postData"] = {"mimeType": kind, "text": text}
+        if coding:
+            form["postData"]["_encoding"] = coding
+    return form
+
+
+def _response_form(response: Response) -> dict[str, Json]:
+    headers, body = plain_response(response)
+    kind = header(response.headers, "content-type") or ""
+    text, coding = _text(body, kind)
+    content: dict[str, Json] = {"size": len(body), "mimeType": kind}
+    if len(body) > len(response.body):
+        content["compression"] = len(body) - len(response.body)
+    if body:
+        content["text"] = text
+    if coding:
+        content["encoding"] = coding
+    return {
+        "status": response.status,
+        "statusText": response.reason,
+        "httpVersion": "HTTP/1.1",
+        "cookies": _cookies(headers, "set-cookie"),
+        "headers": _pairs(headers),
+        "content": content,
+        "redirectURL": header(headers, "location") or "",
+        "headersSize": -1,
+        "bodySize": len(response.body),
+    }
+
+
+def _text(body: bytes, kind: str) -> tuple[str, str | None]:
+    """A body as text where a reader makes the same bytes of it, else as base64."""
+    try:
+        text = body.decode("utf-8")
+        if _bytes(text, None, kind, len(body))[0] == body:
+            return text, None
+    except ValueError:
+        pass
+    return base64.b64encode(body).decode("ascii"), "base64"
+
+
+def _cookies(headers: Headers, name: str) -> list[Json]:
+    cookies = list[Json]()
+    for key, value in headers:
+        if key.lower() != name:
+            continue
+        try:
+            jar = SimpleCookie(value)
+        except CookieError:
+            continue  # the header itself is there
+        cookies += [{"name": c.key, "value": c.value} for c in jar.values()]
+    return cookies
+
+
+def _pairs(headers: Headers) -> list[Json]:
+    return [{"name": name, "value": value} for name, value in headers]

@@ -1,0 +1,116 @@
+"""What a refusal says: what happened, on what, and what to type.
+
+Knows nothing of how the decision fell.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from tapes.budget import CALLS, LATCH, Limits, Spent
+from tapes.canonical import (
+    DICT_CANONICALIZERS,
+    DictCanonicalizer,
+    evidence_key,
+    key_of,
+    sample_key,
+)
+from tapes.errors import (
+    BudgetExhausted,
+    CassetteMiss,
+    ExpiredRecording,
+    IncompleteRecording,
+    LatchClosed,
+    TapeFailed,
+    TapesError,
+    WrongCanonicalizer,
+)
+from tapes.exchange import Exchange, Request, Response
+from tapes.expiry import how_old
+from tapes.explain import nearest
+from tapes.modes import MODE
+from tapes.permit import Clean, Question
+from tapes.project import Declared
+from tapes.tape.base import Tape
+
+_TO_RECORD = f"to record it: {LATCH}=1 {MODE}=record …"
+
+
+def latch_closed(key: str, path: str) -> LatchClosed:
+    """Nobody permitted a live call."""
+    return LatchClosed(
+        f"the latch is closed: {key[:12]} is not on {path}, and no live call is permitted",
+        f"{_TO_RECORD}, or with a limit: {CALLS}=20 {MODE}=record …",
+    )
+
+
+def exhausted(key: str, path: str, limits: Limits, spent: Spent | None) -> BudgetExhausted:
+    """The budget has no room for this call, or is zero (`spent` is None)."""
+    what = f"budget exhausted: key={key[:12]} budget={limits} on {path}"
+    if spent is None or spent.since is None:
+        return BudgetExhausted(what, f"to permit live calls: {CALLS}=20 {MODE}=record …")
+    since = datetime.fromtimestamp(spent.since, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    gone = f"{spent.calls} calls, {spent.tokens} tokens"
+    gone += f", {spent.usd} USD" if spent.usd else ""
+    return BudgetExhausted(
+        f"{what}; spent: {gone} since {since}",
+        f"who spent it: tapes budget show {path}; to begin anew: tapes budget reset {path};"
+        f" or raise {CALLS}",
+    )
+
+
+def wrong_kind(exchange: Exchange, path: str) -> TapeFailed:
+    """An answer over HTTP lies where plain JSON was asked for, or the other way round."""
+    kinds = ("an HTTP response", "plain JSON")
+    got, wanted = kinds if isinstance(exchange.response, Response) else kinds[::-1]
+    return TapeFailed(
+        f"the answer to {exchange.key[:12]} on {path} is {got}, not {wanted}",
+        "HTTP recordings replay with tapes.use(…), plain JSON with Cassette.call(…)",
+    )
+
+
+def too_old(exchange: Exchange, path: str, max_age: timedelta | None) -> ExpiredRecording:
+    """The recording is older than the project permits."""
+    return ExpiredRecording(
+        f"expired: {exchange.key[:12]} on {path} is {how_old(exchange, datetime.now(UTC))},"
+        f" and max_age is {max_age}",
+        f"to record it again: {LATCH}=1 tapes tape refresh {path} --expired",
+    )
+
+
+def miss(
+    tape: Tape,
+    question: Question,
+    clean: Clean,
+    canonicalizer: DictCanonicalizer,
+    declared: Declared,
+) -> CassetteMiss:
+    """Replay has no answer: why, and what is nearest to the request. Raises UnreadableTape."""
+    key = sample_key(clean.key, question.sample)
+    what = f"cassette miss: {key[:12]} on {tape.path}"
+    if tape.find(evidence_key(key)) is not None:
+        return IncompleteRecording(f"{what}: the only recording was left incomplete", _TO_RECORD)
+    other = _recorded_under(tape, question, canonicalizer)
+    if other is not None:
+        return WrongCanonicalizer(
+            f"{what}: it was recorded under {other}, and this cassette uses {canonicalizer.name}",
+            f'open it with canonicalizer="{other}"',
+        )
+    if question.sample:
+        what += f" (sample {question.sample})"
+    near = nearest(tape, clean.request, declared.rules, declared.headers)
+    return CassetteMiss(what, "\n".join(line for line in (near, _TO_RECORD) if line))
+
+
+def _recorded_under(tape: Tape, question: Question, mine: DictCanonicalizer) -> str | None:
+    """Another canonicalizer under whose key this request has an answer."""
+    if isinstance(question.request, Request):
+        return None
+    for rule in DICT_CANONICALIZERS.values():
+        if rule is mine:
+            continue
+        try:
+            key = key_of(rule.text(question.request))
+        except TapesError:
+            continue
+        if tape.find(sample_key(key, question.sample)) is not None:
+            return rule.name
+    return None

@@ -1,0 +1,310 @@
+"""Assembles servers from settings, and runs them: the one place that knows everyone.
+
+Rule 1: a server that strangers can reach has a token before it listens.
+Rule 2: stopping is orderly: no new connections, a little time for answers under way, then the rest
+        is broken off and told so, and what is being kept is kept.
+"""
+
+import asyncio
+import contextlib
+import gc
+import ipaddress
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tapes.budget import Limits
+from tapes.capture.access import LOOPBACK_NAMES, Access, name_of, token_hash
+from tapes.capture.asked import ProxyMode, Setup
+from tapes.capture.desk import Desk
+from tapes.capture.proxy import Proxy
+from tapes.capture.relay import Clients
+from tapes.capture.routes import Routes
+from tapes.capture.shelf import Shelf
+from tapes.capture.watching import Watcher
+from tapes.cassette import Cassette
+from tapes.config import Settings
+from tapes.errors import BadSetting
+from tapes.lives import BEAT_S, Living
+from tapes.tape.base import Tape
+
+log = logging.getLogger(__name__)
+
+# What answers under way may take once the server is told to stop.
+STOP_S = 5.0
+_BACKLOG = 1024
+# Threads that decide and record give the loop its turn after this; the default is ten times that.
+_SWITCH_S = 0.0005
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """An address to listen on. Port 0 is any free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, text: str) -> "Listen":
+        """From `host:port`, `[v6]:port`, `:port` or `port`; without a host it is loopback.
+
+        Raises BadSetting.
+        """
+        host, _, port = text.strip().rpartition(":")
+        if not port.isdigit() or int(port) > 65535:
+            raise BadSetting(f"{text!r} is no address to listen on", "for example: 127.0.0.1:8080")
+        return cls(host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host.lower() == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+# --- from settings to a set-up ----------------------------------------------------------------
+
+
+def proxy_setup(
+    settings: Settings,
+    *,
+    token: str | None,
+    limits: Limits | None = None,
+    repeated: str = "reuse",
+    further_upstreams: Mapping[str, str] | None = None,
+) -> Setup:
+    """The set-up that settings describe. `token` is the hash of the token that clients send.
+
+    Opens the tapes. Raises BadSetting and what opening a tape raises.
+    """
+    mode = _mode(settings)
+    listen = Listen.of(settings["proxy.listen"])
+    upstreams = {**(further_upstreams or {}), **settings["proxy.upstreams"]}
+    routes = Routes.of(upstreams, settings["proxy.upstream"], any_url=listen.is_loopback)
+
+    def opened(tape: str | Tape) -> Cassette:
+        return Cassette(tape, str(mode), limits=limits, repeated=repeated)
+
+    return Setup(
+        mode=mode,
+        routes=routes,
+        shelf=Shelf() if mode is ProxyMode.PASS else _shelf(settings, opened),
+        access=Access(token, LOOPBACK_NAMES | _names(settings, listen)),
+        body_limit=settings["proxy.body_limit"],
+        pace=settings["proxy.pace"],
+    )
+
+
+def _mode(settings: Settings) -> ProxyMode:
+    try:
+        return ProxyMode(settings["proxy.mode"])
+    except ValueError:
+        raise settings.wrong("proxy.mode", f"modes: {', '.join(ProxyMode)}") from None
+
+
+def _shelf(settings: Settings, opened: Callable[[str | Tape], Cassette]) -> Shelf:
+    folder = settings["proxy.folder"]
+    named = {name: opened(path) for name, path in settings["proxy.named"].items()}
+    return Shelf(
+        opened(settings["proxy.tape"]),
+        named,
+        folder=None if folder is None else Path(folder),
+        opened=opened,
+    )
+
+
+def _names(settings: Settings, listen: Listen) -> frozenset[str]:
+    names = {name_of(name) for name in settings["proxy.hosts"]}
+    return frozenset(names | {name_of(str(listen))})
+
+
+def token_of(settings: Settings) -> str | None:
+    """The hash of the token that settings give, or None. Raises BadSetting."""
+    if settings["proxy.token"]:
+        return token_hash(settings["proxy.token"])
+    hashed = settings["proxy.token_sha256"]
+    if hashed is None:
+        return None
+    if len(hashed) != 64 or set(hashed.lower()) - set("0123456789abcdef"):
+        raise settings.wrong("proxy.token_sha256", "a SHA-256 has 64 hex digits")
+    return str(hashed).lower()
+
+
+# --- a server ---------------------------------------------------------------------------------
+
+
+class ProxyServer:
+    """The proxy, listening. To be started and stopped on one loop."""
+
+    def __init__(self, setup: Setup, listen: Listen, watcher: Watcher | None = None) -> None:
+        if not listen.is_loopback and setup.access.token is None:
+            raise BadSetting(
+                f"{listen} can be reached by strangers, and no token is set",
+                "set one: TAPES_PROXY_TOKEN=…, or listen on 127.0.0.1",
+            )
+        self.setup = setup
+        self.desk = Desk(setup, watcher=watcher)
+        self._listen = listen
+        self._clients = Clients(Proxy(self.desk))
+        self._server: asyncio.Server | None = None
+        self._watching: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Listen. Raises BadSetting where the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                self._clients.connection,
+                self._listen.host,
+                self._listen.port,
+                backlog=_BACKLOG,
+            )
+        except OSError as error:
+            raise BadSetting(
+                f"cannot listen on {self._listen}: {error.strerror or error}",
+                "choose another address: --listen 127.0.0.1:0 takes any free port",
+            ) from error
+        self._watching = [
+            loop.create_task(watch) for watch in (self._clients.watch(), self.desk.pool.watch())
+        ]
+
+    @property
+    def address(self) -> str:
+        """The base of URLs that lead here; every address is named by one of this machine."""
+        sockets: tuple[socket.socket, ...] = () if self._server is None else self._server.sockets
+        host, port = sockets[0].getsockname()[:2] if sockets else (self._listen.host, 0)
+        if ipaddress.ip_address(host).is_unspecified:
+            host = "127.0.0.1"
+        return f"http://{Listen(host, port)}"
+
+    async def stop(self, patience_s: float = STOP_S) -> None:
+        """Stop in order (rule 2)."""
+        for task in self._watching:
+            task.cancel()
+        if self._server is not None:
+            self._server.close()
+        until = asyncio.get_running_loop().time() + patience_s
+        while self._clients.are_busy and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(0.02)
+        self._clients.close()
+        while self._clients.open and asyncio.get_running_loop().time() < until + 1:
+            await asyncio.sleep(0.002)  # until each is told, and keeps what came as evidence
+        self.desk.pool.close()
+        await asyncio.to_thread(self.desk.close)
+        await asyncio.to_thread(self.setup.shelf.close)
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run on the fastest loop that there is."""
+    try:
+        # An optional library: without it the standard loop does, at half the speed.
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+def run_proxy(
+    setup: Setup,
+    listen: Listen,
+    ready: Callable[[ProxyServer], None],
+    folder: Path,
+    watcher: Watcher | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM. `ready` is called when it listens. Raises BadSetting.
+
+    That it lives is kept in `folder`, for the doctor.
+    """
+
+    async def serve() -> None:
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopped.set)
+        server = ProxyServer(setup, listen, watcher)
+        await server.start()
+        living = loop.create_task(_live(folder))
+        ready(server)
+        gc.freeze()  # what is here by now stays; it need not be looked at again and again
+        await stopped.wait()
+        await server.stop()
+        living.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await living
+
+    sys.setswitchinterval(_SWITCH_S)
+    run_loop(serve())
+
+
+async def _live(folder: Path) -> None:
+    """Leave signs of life in a folder, where it can be written; it is only a courtesy."""
+    with contextlib.suppress(OSError):
+        living = await asyncio.to_thread(Living, folder)
+        try:
+            while True:
+                await asyncio.sleep(BEAT_S)
+                await asyncio.to_thread(living.beat)
+        finally:
+            living.end()
+
+
+@contextlib.contextmanager
+def proxy_in_thread(
+    setup: Setup,
+    listen: Listen | None = None,
+    watcher: Watcher | None = None,
+    *,
+    patience_s: float = 1.0,
+) -> Iterator[ProxyServer]:
+    """A proxy that serves beside whatever the caller does: on any free port of this machine."""
+    listen = listen or Listen("127.0.0.1", 0)
+    up = threading.Event()
+    started: list[ProxyServer | BaseException] = []
+    stop: list[Callable[[], object]] = []
+
+    async def serve() -> None:
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        server = ProxyServer(setup, listen, watcher)
+        await server.start()
+        stop.append(lambda: loop.call_soon_threadsafe(stopped.set))
+        started.append(server)
+        up.set()
+        await stopped.wait()
+        await server.stop(patience_s)
+
+    def run() -> None:
+        try:
+            run_loop(serve())
+        except Exception as error:  # noqa: BLE001  # raised where the proxy is wanted
+            started.append(error)
+        finally:
+            up.set()
+
+    thread = threading.Thread(target=run, name="tapes proxy")
+    thread.start()
+    up.wait()
+    (first, *_) = started
+    if isinstance(first, BaseException):
+        thread.join()
+        raise first
+    try:
+        yield first
+    finally:
+        stop[0]()
+        thread.join()

@@ -1,0 +1,1 @@
+"""The same three-branch match in each client library's terms."""

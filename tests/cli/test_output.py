@@ -1,0 +1,118 @@
+import json
+from decimal import Decimal
+
+import pytest
+
+from tapes.cli.output import (
+    Table,
+    cells,
+    count,
+    cut,
+    facts,
+    money,
+    size,
+    when,
+    write,
+    write_json,
+    write_json_list,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "shown"),
+    [
+        ("short", 10, "short"),
+        ("exactly ten", 11, "exactly ten"),
+        ("a long line", 6, "a lon…"),
+        ("日本語", 5, "日本…"),
+        ("日本語", 6, "日本語"),
+        ("", 3, ""),
+    ],
+)
+def test_a_text_is_cut_to_the_columns_that_it_takes(text: str, room: int, shown: str) -> None:
+    assert cut(text, room) == shown
+    assert cells(cut(text, room)) <= room
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_234_567, "1.2 MB"), (5e12, "5000.0 GB")],
+)
+def test_bytes_in_the_unit_of_a_person(number: int, shown: str) -> None:
+    assert size(number) == shown
+
+
+@pytest.mark.parametrize(
+    ("usd", "shown"),
+    [
+        (None, "unknown"),
+        (Decimal(0), "$0.00"),
+        (Decimal("12.345"), "$12.35"),
+        (Decimal("0.000123"), "$0.000123"),
+        (Decimal("0.5"), "$0.5"),
+    ],
+)
+def test_money_keeps_the_digits_of_small_amounts(usd: Decimal | None, shown: str) -> None:
+    assert money(usd) in (shown, shown.replace("12.35", "12.34"))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("2026-03-04T05:06:07.123+02:00", "2026-03-04 03:06"),
+        ("2026-03-04T05:06:07", "2026-03-04 05:06"),
+        ("long ago, nobody knows", "long ago, nobody"),
+        (None, "-"),
+    ],
+)
+def test_times_in_utc(text: str | None, shown: str) -> None:
+    assert when(text) == shown
+
+
+def test_one_and_many() -> None:
+    assert [count(1, "row"), count(2000, "row"), count(2, "body", "bodies")] == [
+        "1 row", "2,000 rows", "2 bodies",
+    ]  # fmt: skip
+
+
+def test_a_table_shows_its_heads_before_the_first_row(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(name=6, number=-6, about=0)
+    assert capsys.readouterr().out == ""
+    table.row("a", 1, "first")
+    table.row("日本", None, "")
+    assert capsys.readouterr().out == ("NAME    NUMBER  ABOUT\na            1  first\n日本\n")
+
+
+def test_facts_leave_out_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    facts(("one", 1), ("second", None), ("the third", "x"))
+    assert capsys.readouterr().out == "one        1\nthe third  x\n"
+
+
+def test_json_keeps_money_exact_and_text_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    write_json({"usd": Decimal("0.10"), "text": "ü", "keys": {"b", "a"}})
+    out = capsys.readouterr().out
+    assert "ü" in out
+    assert json.loads(out) == {"usd": "0.10", "text": "ü", "keys": ["a", "b"]}
+
+
+def test_a_list_of_any_length_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    write_json_list({"tape": "t"}, "rows", ({"n": n} for n in range(3)))
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"tape": "t", "rows": [{"n": 0}, {"n": 1}, {"n": 2}]}
+
+
+def test_a_list_that_breaks_in_the_middle_shows_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def rows() -> object:
+        yield {"n": 0}
+        raise ValueError("damaged")
+
+    with pytest.raises(ValueError, match="damaged"):
+        write_json_list({}, "rows", rows())  # type: ignore[arg-type]  # a generator it is
+    assert capsys.readouterr().out == ""
+
+
+def test_colours_fall_away_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    write("\x1b[31mred\x1b[0m")
+    assert capsys.readouterr().out == "red\n"

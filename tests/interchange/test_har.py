@@ -1,0 +1,189 @@
+"""HTTP archives as the format's document and the browsers have them."""
+
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tapes.errors import ForeignFile
+from tapes.exchange import Exchange, Piece, Request, Response, header
+from tapes.interchange import har
+from tapes.interchange.foreign import brought
+from tapes.redact import Redactor
+from tests.interchange.made import (
+    content,
+    entry,
+    exchanges,
+    one_of_each_key,
+    only,
+    read,
+    same,
+    unredacted,
+)
+
+SCHEMA = json.loads((Path(__file__).parent.parent / "data/har-1.2.schema.json").read_text())
+
+
+def test_an_entry_of_a_browser_is_an_exchange_with_its_date_and_time() -> None:
+    found = only(read(entry(response=content("hi"))))
+    assert found.request.url == "https://h/v1/x?a=b"
+    assert found.request.headers == (("accept", "*/*"),)
+    assert found.response.pieces == (Piece(0.3406, b"hi"),)
+    assert found.recorded_at == "2026-03-01T10:20:30.123+00:00"
+
+
+@pytest.mark.row("N10")
+def test_base64_content_is_bytes() -> None:
+    text = base64.b64encode(bytes(range(256))).decode()
+    found = only(read(entry(response=content(text, encoding="base64", size=256))))
+    assert found.response.body == bytes(range(256))
+
+
+@pytest.mark.row("N09")
+def test_a_body_that_the_browser_decoded_loses_its_coding_and_says_so() -> None:
+    coded = [
+        {"name": "content-encoding", "value": "br"},
+        {"name": "content-length", "value": "12"},
+    ]
+    reading = read(entry(response={**content('{"a": "hello hello"}'), "headers": coded}))
+    response = only(reading).response
+    assert header(response.headers, "content-encoding") is None
+    assert header(response.headers, "content-length") == "20"
+    assert "content-encoding: br was taken off" in reading.notes[0].text
+
+
+def test_the_bytes_of_a_text_are_those_of_its_charset() -> None:
+    latin = content("café", mimeType='text/html; charset="ISO-8859-1"', size=4)
+    assert only(read(entry(response=latin))).response.body == b"caf\xe9"
+    wrong = content("café", mimeType="text/html; charset=iso-8859-1", size=5)
+    assert only(read(entry(response=wrong))).response.body == "café".encode()
+    unknown = read(entry(response=content("é", mimeType="text/x; charset=klingon")))
+    assert only(unknown).response.body == "é".encode()
+    assert "no klingon" in unknown.notes[0].text
+
+
+def test_an_entry_without_an_answer_is_noted_and_is_no_exchange() -> None:
+    blocked = entry(response={"status": 0, "_error": "net::ERR_FAILED"})
+    reading = read(blocked, {**entry(), "response": None})
+    assert not reading.found
+    assert [note.text for note in reading.notes] == [
+        "no response (net::ERR_FAILED)",
+        "no response",
+    ]
+    assert not any(note.left_out for note in reading.notes)
+
+
+@pytest.mark.parametrize(
+    ("request_form", "response", "members", "reason"),
+    [
+        ({}, {"content": {"size": 9, "mimeType": "a/b"}}, {}, "answer's body was not saved"),
+        ({}, {"content": {"size": 9, "mimeType": "a/b", "_file": "x.bin"}}, {}, "another file"),
+        ({"bodySize": 9}, {}, {}, "request's body was not saved"),
+        ({}, {"status": 101}, {}, "WebSocket"),
+        ({}, {}, {"_webSocketMessages": []}, "WebSocket"),
+        (
+            {"postData": {"mimeType": "multipart/form-data", "params": [{"name": "a"}]}},
+            {},
+            {},
+            "only the names of its parts",
+        ),
+    ],
+)
+def test_what_was_not_saved_is_left_out_with_its_reason(
+    request_form: dict[str, Any], response: dict[str, Any], members: dict[str, Any], reason: str
+) -> None:
+    reading = read(entry(request_form, response, **members), entry())
+    assert len(reading.found) == 1
+    assert reason in reading.notes[0].text
+    assert reading.notes[0].left_out
+
+
+def test_a_form_that_was_saved_by_its_fields_is_encoded_anew_and_said() -> None:
+    fields = [{"name": "a b", "value": "ü&"}, {"name": "c", "value": ""}]
+    kind = "application/x-www-form-urlencoded"
+    reading = read(entry({"postData": {"mimeType": kind, "params": fields}}))
+    assert only(reading).request.body == b"a+b=%C3%BC%26&c="
+    assert header(only(reading).request.headers, "content-type") == kind
+    assert "by its fields" in reading.notes[0].text
+
+
+def test_several_answers_to_one_request_are_samples_in_order() -> None:
+    came = brought(read(*(entry(response=content(t)) for t in "abc")), Redactor())
+    assert [exchange.sample for exchange in came.exchanges] == [0, 1, 2]
+    assert len({exchange.key for exchange in came.exchanges}) == 3
+
+
+@pytest.mark.row("N13")
+def test_credentials_of_an_archive_are_taken_out_and_counted() -> None:
+    secret = "sk-abcdefghijklmnop0123456789"
+    headers = [
+        {"name": "Authorization", "value": f"Bearer {secret}"},
+        {"name": "Cookie", "value": "id=abcdefgh"},
+    ]
+    answer = {**content("x"), "headers": [{"name": "Set-Cookie", "value": "id=ijklmnop"}]}
+    url = "https://h/?key=query-credential"
+    came = brought(read(entry({"headers": headers, "url": url}, answer)), Redactor())
+    for gone in (secret, "abcdefgh", "ijklmnop", "query-credential"):
+        assert gone not in repr(came.exchanges)
+    assert came.secrets == {"authorization": 1, "cookie": 1, "key": 1, "set-cookie": 1}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"{", "not JSON"),
+        (b"[]", "no log"),
+        (b'{"log":{"version":"2.0","entries":[]}}', "version 2.0"),
+        (b'{"log":{"version":"1.2","entries":[{}]}}', None),
+        (b'{"log":{"version":"1.2","entries":[{"response":{}}]}}', "entry 1 is no entry"),
+    ],
+)
+def test_what_is_no_archive_is_an_error_that_says_why(data: bytes, message: str | None) -> None:
+    if message is None:
+        assert har.read(data).notes[0].text == "no response"
+        return
+    with pytest.raises(ForeignFile, match=message):
+        har.read(data)
+
+
+def test_a_body_of_many_megabytes_is_carried_whole() -> None:
+    body = bytes(range(256)) * (8 * 4096)
+    response = Response(200, (("content-type", "audio/wav"),), (Piece(0.5, body),))
+    exchange = Exchange("0" * 64, "http/1", Request("GET", "http://h/"), response)
+    assert only(har.read(har.write([exchange]).data)).response == response
+
+
+@settings(deadline=None)
+@given(st.lists(exchanges(), max_size=4).map(one_of_each_key))
+def test_an_exported_archive_is_har_1_2_and_comes_back_whole(many: list[Exchange]) -> None:
+    written = har.write(many, version="1.0")
+    jsonschema.validate(json.loads(written.data), SCHEMA)
+    reading = har.read(written.data)
+    assert not reading.notes
+    assert list(map(same, unredacted(reading))) == list(map(same, many))
+
+
+def test_an_exported_archive_shows_a_coded_body_as_text_and_keeps_its_bytes() -> None:
+    body = gzip.compress(b'{"msg": "hello hello hello hello"}')
+    headers = (("content-type", "application/json"), ("content-encoding", "gzip"))
+    response = Response(200, headers, (Piece(0.25, body[:9]), Piece(0.5, body[9:])))
+    exchange = Exchange("0" * 64, "http/1", Request("GET", "http://h/"), response)
+    data = har.write([exchange]).data
+    (shown,) = json.loads(data)["log"]["entries"]
+    assert shown["response"]["content"]["text"] == '{"msg": "hello hello hello hello"}'
+    assert shown["timings"] == {"send": 0, "wait": 250.0, "receive": 250.0}
+    assert only(har.read(data)).response == response
+
+
+def test_an_archive_that_somebody_edited_is_read_as_it_was_edited() -> None:
+    response = Response(200, (), (Piece(0.5, b"on"), Piece(0.6, b"e")))
+    exchange = Exchange("0" * 64, "http/1", Request("GET", "http://h/"), response)
+    reading = har.read(har.write([exchange]).data.replace(b'"one"', b'"three"'))
+    assert only(reading).response.body == b"three"
+    assert "was edited" in reading.notes[0].text

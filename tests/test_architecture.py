@@ -1,0 +1,255 @@
+"""Who may import whom: the table of `docs/architecture.md`, checked by reading the sources."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parent.parent / "src" / "tapes"
+
+# A module imports from lower layers, from its own folder, and from what stands left of it in its
+# layer; folders of one layer do not import each other.
+LAYERS: dict[str, tuple[str, ...]] = {
+    "words": (
+        "errors", "jsontext", "loosejson", "exchange", "varying", "wire", "credentials",
+        "canonical", "patterns", "views", "redact", "expiry", "waiting", "host_keys", "drift",
+        "envelope", "rows",
+    ),
+    "keep, read": (
+        "providers/", "guarding/", "state", "budget", "flights", "tape/", "repeats", "origin",
+        "modes", "prices", "project",
+    ),
+    "decide": (
+        "halt", "report", "hot", "permit", "sending", "explain", "cost", "refusals", "calling",
+        "cassette", "refreshing", "effects", "directory_contract", "interchange/",
+        "moving", "summary", "comparing", "scanning", "spending", "stats", "tally", "explanation",
+        "derive/", "store/", "forwarding",
+    ),
+    "move": (
+        "lanes", "guard", "transports/", "capture/", "projector", "api/", "services/",
+    ),
+    "open": ("config", "pointing", "lives", "opening", "using", "demo/"),
+    "run": ("checkup", "server", "pytest_plugin", "cli/"),
+}  # fmt: skip
+
+# Modules of values alone: they import only each other, and nothing that waits, counts or draws.
+PURE = {
+    *LAYERS["words"], "providers/", "interchange/", "derive/", "pointing", "capture.bodies",
+    "capture.http1", "capture.refusals", "capture.replies", "capture.routes", "capture.watching",
+    "tape.rowtext",
+}  # fmt: skip
+IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
+# The exceptions, each with its reason.
+ALLOWED_IMPURE = {
+    ("redact", "threading"): "what it remembers is shared by threads, behind one lock",
+}
+
+# Third-party packages, and the one module or folder that imports them.
+OUTSIDE = {
+    "orjson": "jsontext",
+    "brotli": "wire",
+    "zstandard": "wire",
+    "yaml": "interchange/",
+    "genai_prices": "prices",
+    "psycopg": "tape/",
+    "httpx": "transports/",
+    "httpx2": "transports/",
+    "httpcore": "transports/",
+    "requests": "transports/",
+    "urllib3": "transports/",
+    "aiohttp": "transports/",
+    "anyio": "transports/",
+    "openai": "demo/",
+    "multidict": "transports/",
+    "yarl": "transports/",
+    "uvloop": "server",
+    "click": "cli/",
+    "rich": "cli/",
+    "pytest": "pytest_plugin",
+}
+# Imports inside a function, each with its reason. `cli/` and `using` import late what costs time.
+LATE = {
+    ("prices", "genai_prices"): "it takes longer than everything else together",
+    ("tape/", "tape.postgres"): "the driver is an extra, and takes long to load",
+    ("project", "tomllib"): "most tapes have no tapes.toml to read",
+    ("cassette", "asyncio"): "programs without tasks need not load it",
+    ("server", "uvloop"): "an optional library: without it the standard loop serves, more slowly",
+}
+LATE_FOLDERS = {"cli/", "using", "opening", "pytest_plugin"}
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One import: `target` is a module of ours (with a dot for a folder's) or a package."""
+
+    source: str
+    target: str
+    is_ours: bool
+    is_late: bool
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line} imports {self.target}"
+
+
+def unit_of(module: str) -> str:
+    """The name in the table: the module, or the folder that it lies in."""
+    head, dot, _ = module.partition(".")
+    return f"{head}/" if dot or (SOURCES / head).is_dir() else head
+
+
+def is_pure(module: str) -> bool:
+    """Whether a module, or the folder that it lies in, is in the list."""
+    return module in PURE or unit_of(module) in PURE
+
+
+def modules() -> dict[str, ast.Module]:
+    found = {}
+    for file in sorted(SOURCES.rglob("*.py")):
+        name = ".".join(file.relative_to(SOURCES).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = ast.parse(file.read_text(encoding="utf-8"))
+    return found
+
+
+MODULES = modules()
+
+
+def imports_of(source: str) -> list[Import]:
+    return [
+        Import(source, target, is_ours, is_late, line)
+        for node, is_late in _import_nodes(MODULES[source], False)
+        for target, is_ours in _targets(node, source)
+        for line in [node.lineno]
+    ]
+
+
+def _import_nodes(
+    node: ast.AST, is_late: bool
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, is_late
+        inside = is_late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield from _import_nodes(child, inside)
+
+
+def _targets(node: ast.Import | ast.ImportFrom, source: str) -> Iterator[tuple[str, bool]]:
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif node.level:
+        folder = source.split(".")[: -node.level]
+        names = [".".join(["tapes", *folder, *filter(None, [node.module])])]
+    elif node.module == "tapes":
+        # Modules of the package, or names of its root.
+        names = [f"tapes.{n.name}" if n.name in MODULES else "tapes" for n in node.names]
+    else:
+        names = [node.module or ""]
+    for name in names:
+        head, _, rest = name.partition(".")
+        yield (rest, True) if head == "tapes" else (head, False)
+
+
+ALL = [found for module in MODULES for found in imports_of(module) if module != "__init__"]
+PLACES = {
+    unit: (layer, position)
+    for layer, units in enumerate(LAYERS.values())
+    for position, unit in enumerate(units)
+}
+
+
+def test_every_module_has_a_place_in_the_table() -> None:
+    units = {unit_of(module) for module in MODULES if module not in ("__init__", "__main__")}
+    assert sorted(units - PLACES.keys()) == []
+
+
+def test_the_page_shows_the_same_table() -> None:
+    page = (SOURCES.parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([a-z, ]+) \| (`.*) \|$", page, re.MULTILINE))
+    there = {unit_of(module) for module in MODULES}
+    assert list(rows) == list(LAYERS)
+    for layer, units in LAYERS.items():
+        shown = re.findall(r"`([^`]+)`", rows[layer])
+        assert shown == [unit for unit in units if unit in shown], layer
+        assert there & set(units) <= set(shown), layer
+
+
+def _is_allowed(found: Import) -> bool:
+    source, target = unit_of(found.source), unit_of(found.target)
+    if source == target:
+        return True
+    (layer, position), (their_layer, their_position) = PLACES[source], PLACES[target]
+    if their_layer != layer:
+        return their_layer < layer
+    both_are_folders = source.endswith("/") and target.endswith("/")
+    return their_position < position and not both_are_folders
+
+
+def test_imports_go_one_way() -> None:
+    ours = [found for found in ALL if found.is_ours and found.target]
+    assert len(ours) > 50
+    assert [str(found) for found in ours if not _is_allowed(found)] == []
+
+
+def test_nobody_imports_the_root_of_the_package() -> None:
+    assert [str(found) for found in ALL if found.is_ours and not found.target] == []
+
+
+def test_pure_modules_import_only_each_other() -> None:
+    wrong = [
+        str(found)
+        for found in ALL
+        if is_pure(found.source)
+        and (
+            not is_pure(found.target)
+            if found.is_ours
+            else found.target in IMPURE
+            and (unit_of(found.source), found.target) not in ALLOWED_IMPURE
+        )
+    ]
+    assert wrong == []
+
+
+def test_a_module_that_calls_itself_pure_is_in_the_list() -> None:
+    claims = {
+        module for module, tree in MODULES.items() if "Pure." in (ast.get_docstring(tree) or "")
+    }
+    assert {module for module in claims if not is_pure(module)} == set()
+
+
+def test_other_packages_are_imported_by_the_one_file_that_needs_them() -> None:
+    foreign = [
+        found for found in ALL if not found.is_ours and found.target not in sys.stdlib_module_names
+    ]
+    assert foreign
+    wrong = [str(found) for found in foreign if OUTSIDE.get(found.target) != unit_of(found.source)]
+    assert wrong == []
+
+
+def test_imports_stand_at_the_top_but_for_those_with_a_reason() -> None:
+    late = [
+        found
+        for found in ALL
+        if found.is_late
+        and unit_of(found.source) not in LATE_FOLDERS
+        and (unit_of(found.source), found.target) not in LATE
+    ]
+    assert [str(found) for found in late] == []
+
+
+@pytest.mark.parametrize("exceptions", [ALLOWED_IMPURE, LATE], ids=["impure", "late"])
+def test_every_exception_is_still_needed(exceptions: dict[tuple[str, str], str]) -> None:
+    used = {(unit_of(found.source), found.target) for found in ALL}
+    assert exceptions.keys() - used == set()
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        module
+        for module, tree in MODULES.items()
+        if not ast.get_docstring(tree) and not module.endswith("__main__")
+    ]
+    assert silent == []

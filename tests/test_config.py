@@ -1,0 +1,114 @@
+"""Settings: defaults < file < environment < flags, and each value knows its origin."""
+
+from pathlib import Path
+
+import pytest
+
+from tapes.config import DEFAULT_TAPE, PROXY, Settings, read_settings
+from tapes.errors import BadRule, BadSetting
+
+
+def settings(flags: dict[str, object] | None = None, **environ: str) -> Settings:
+    return read_settings(PROXY, flags or {}, environ=environ)
+
+
+def written(folder: Path, text: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.toml").write_text(text)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _at_home(in_tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(in_tmp_path / "home"))
+    (in_tmp_path / ".git").mkdir()
+
+
+def test_a_later_source_wins_and_says_so(in_tmp_path: Path) -> None:
+    found = settings()
+    assert (found["proxy.tape"], found.origin("proxy.tape")) == (DEFAULT_TAPE, "default")
+    written(in_tmp_path / ".tapes", '[proxy]\ntape = "file.jsonl"')
+    assert (settings()["proxy.tape"], settings().origin("proxy.tape")) == (
+        "file.jsonl",
+        ".tapes/config.toml",
+    )
+    found = settings(TAPES_PROXY_TAPE="env.jsonl")
+    assert (found["proxy.tape"], found.origin("proxy.tape")) == ("env.jsonl", "TAPES_PROXY_TAPE")
+    found = settings({"proxy.tape": "flag.jsonl"}, TAPES_PROXY_TAPE="env.jsonl")
+    assert (found["proxy.tape"], found.origin("proxy.tape")) == ("flag.jsonl", "--tape")
+
+
+def test_the_folder_at_hand_comes_before_the_one_at_home(in_tmp_path: Path) -> None:
+    (in_tmp_path / "home").mkdir()
+    written(in_tmp_path / "home" / ".tapes", '[proxy]\ntape = "home.jsonl"')
+    assert settings()["proxy.tape"] == "home.jsonl"
+    written(in_tmp_path / ".tapes", "")
+    assert settings()["proxy.tape"] == DEFAULT_TAPE
+    written(in_tmp_path / "own", '[proxy]\ntape = "own.jsonl"')
+    found = read_settings(PROXY, {}, environ={}, config_dir="own")
+    assert found["proxy.tape"] == "own.jsonl"
+    with pytest.raises(BadSetting, match="no such folder"):
+        read_settings(PROXY, {}, environ={}, config_dir="absent")
+
+
+def test_the_recorders_own_variable_sets_the_mode() -> None:
+    assert settings()["proxy.mode"] == "replay"
+    assert settings(CASSETTE_MODE="record").origin("proxy.mode") == "CASSETTE_MODE"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1000", 1000), ("256MiB", 256 << 20), ("2 GB", 2 * 10**9), ("1kib", 1024)]
+)
+def test_sizes_have_units(text: str, size: int) -> None:
+    assert settings({"proxy.body_limit": text})["proxy.body_limit"] == size
+
+
+def test_lists_and_tables_can_be_written_as_text() -> None:
+    found = settings(TAPES_PROXY_UPSTREAMS="a=http://a, b=http://b:1", TAPES_PROXY_HOSTS="x, y")
+    assert found["proxy.upstreams"] == {"a": "http://a", "b": "http://b:1"}
+    assert found["proxy.hosts"] == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("[proxy]\nlistne = 1", "proxy.listne"),
+        ("proxy = 1", r"\[proxy\]"),
+        ("[proxy]\npace = -1", "proxy.pace"),
+        ('[proxy]\npace = "fast"', "proxy.pace"),
+        ("[proxy]\npace = true", "proxy.pace"),
+        ("[proxy]\ntape = 1", "proxy.tape"),
+        ('[proxy]\nbody_limit = "1 potato"', "proxy.body_limit"),
+        ("[proxy]\nupstreams = 1", "proxy.upstreams"),
+        ("[proxy", "config.toml"),
+    ],
+)
+def test_what_cannot_be_used_is_named_with_its_file(
+    content: str, named: str, in_tmp_path: Path
+) -> None:
+    written(in_tmp_path / ".tapes", content)
+    with pytest.raises(BadSetting, match=named) as caught:
+        settings()
+    assert ".tapes/config.toml" in str(caught.value)
+
+
+def test_a_wrong_token_is_not_shown() -> None:
+    with pytest.raises(BadSetting) as caught:
+        settings({"proxy.token": 5})
+    assert "5" not in str(caught.value)
+
+
+def test_what_other_programs_keep_in_the_file_is_left_alone(in_tmp_path: Path) -> None:
+    written(in_tmp_path / ".tapes", '[proxy]\nprovider = "ollama"\n[storage]\nx = 1')
+    assert settings()["proxy.mode"] == "replay"
+
+
+def test_upstreams_of_the_project_stand_beside_those_of_the_file(in_tmp_path: Path) -> None:
+    (in_tmp_path / "tapes.toml").write_text('[upstreams]\na = "http://project"\nb = "http://b"')
+    assert settings()["proxy.upstreams"] == {"a": "http://project", "b": "http://b"}
+    found = settings(TAPES_PROXY_UPSTREAMS="a=http://env")
+    assert found["proxy.upstreams"] == {"a": "http://env", "b": "http://b"}
+    assert "tapes.toml" in found.origin("proxy.upstreams")
+    (in_tmp_path / "tapes.toml").write_text("upstreams = 1")
+    with pytest.raises(BadRule):
+        settings()
