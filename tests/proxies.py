@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tapes.capture.access import Access
+from tapes.access import Access
 from tapes.capture.asked import ProxyMode, Setup
 from tapes.capture.routes import Routes
 from tapes.capture.shelf import Shelf

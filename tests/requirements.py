@@ -21,7 +21,6 @@ class Requirement:
         return bool(self.waits_for)
 
 
-SERVICES = "the host of cassette services"
 CAPTURE = "the capture log and what is derived from it"
 
 REQUIREMENTS = (
@@ -57,20 +56,20 @@ REQUIREMENTS = (
     Requirement("B14", "What replay saved is shown in calls, bytes, tokens and money."),
     Requirement("B15", "`resolve` runs the document's loop with only the import changed."),
     # C. The host of cassette services
-    Requirement("C1", "Sources are configured as full URLs, and fetched exactly.", SERVICES),
-    Requirement("C2", "A manifest is parsed strictly and has the reference's digest.", SERVICES),
-    Requirement("C3", "A service is admitted in seven steps.", SERVICES),
-    Requirement("C4", "Operations and components have names of their own.", SERVICES),
-    Requirement("C5", "Discovery lists what is admitted and what is wrong.", SERVICES),
-    Requirement("C6", "Documents are cached, with conditional requests.", SERVICES),
-    Requirement("C7", "Requests are proxied to the service under its pinned name.", SERVICES),
-    Requirement("C8", "Documents are refreshed; stale ones go on serving.", SERVICES),
-    Requirement("C9", "Operations become tools of an MCP endpoint.", SERVICES),
-    Requirement("C10", "The plan of grants is printed as SQL.", SERVICES),
-    Requirement("C11", "Settings have types, and secrets no values.", SERVICES),
-    Requirement("C12", "Two examples run.", SERVICES),
-    Requirement("C13", "The builder's checklist is one command.", SERVICES),
-    Requirement("C14", "Streams pass, health is shown, a kit writes services.", SERVICES),
+    Requirement("C1", "Sources are configured as full URLs, and fetched exactly."),
+    Requirement("C2", "A manifest is parsed strictly and has the reference's digest."),
+    Requirement("C3", "A service is admitted in seven steps."),
+    Requirement("C4", "Operations and components have names of their own."),
+    Requirement("C5", "Discovery lists what is admitted and what is wrong."),
+    Requirement("C6", "Documents are cached, with conditional requests."),
+    Requirement("C7", "Requests are proxied to the service under its pinned name."),
+    Requirement("C8", "Documents are refreshed; stale ones go on serving."),
+    Requirement("C9", "Operations become tools of an MCP endpoint."),
+    Requirement("C10", "The plan of grants is printed as SQL."),
+    Requirement("C11", "Settings have types, and secrets no values."),
+    Requirement("C12", "Two examples run."),
+    Requirement("C13", "The builder's checklist is one command."),
+    Requirement("C14", "Streams pass, health is shown, a kit writes services."),
     # D. The host itself
     Requirement("D1", "A proxy records five providers and passes streams on."),
     Requirement("D2", "The log only grows, and knows a repeated delivery.", CAPTURE),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tapes.capture.access import Access, token_hash
+from tapes.access import Access, token_hash
 from tapes.capture.asked import ProxyMode, Setup
 from tapes.capture.shelf import Shelf
 from tapes.config import PROXY, read_settings

@@ -22,11 +22,17 @@
         ForeignFile, NotCarried, NotSendable, NotAnswered
         UnreadableStore, DamagedStore, NewerStore, UnavailableStore
         BadQuery, BadCursor, UnknownId
+        Unacceptable         refused with every problem at once
+          BadManifest, RefusedService
+        BadArguments
+        Unreachable, TooSlow, BrokenAnswer, Busy
 
 Each class says its slug (the name in the docs), the exit status of the command line and the
 HTTP status of the proxy. Knows nothing of tapes, clients or terminals.  Pure.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 
@@ -371,3 +377,98 @@ class UnknownId(TapesError):
     slug = "unknown-id"
     exit_status = 5
     http_status = 404
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a manifest or a document, and where.
+
+    `stage` is the step of admission that found it, `code` what kind of thing it is (both for
+    programs), `field` the place in the author's terms, `line` the line of the author's text.
+    """
+
+    stage: str
+    code: str
+    field: str
+    message: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        place = f"line {self.line}: " if self.line is not None else ""
+        return f"{place}{self.field}: {self.message}" if self.field else f"{place}{self.message}"
+
+
+class Unacceptable(TapesError):
+    """Base of refusals that name every problem at once, in `problems`."""
+
+    slug = "unacceptable"
+    http_status = 422
+
+    def __init__(self, message: str, remedy: str = "", problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message, remedy)
+        self.problems = tuple(problems)
+
+    @property
+    def stage(self) -> str:
+        """The step of admission at which it was decided."""
+        return self.problems[0].stage if self.problems else ""
+
+    def __str__(self) -> str:
+        lines = [self.message, *(f"  {problem}" for problem in self.problems), self.remedy]
+        return "\n".join(line for line in lines if line)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.remedy, self.problems)
+
+
+class BadManifest(Unacceptable):
+    """The manifest of a cassette service cannot be read, or breaks a rule."""
+
+    slug = "bad-manifest"
+
+
+class RefusedService(Unacceptable):
+    """The document of a cassette service is not admitted; nothing of it is used."""
+
+    slug = "refused-service"
+
+
+class BadArguments(TapesError):
+    """The arguments of a tool call do not fit its input schema; the service was not asked."""
+
+    slug = "bad-arguments"
+
+
+class Unreachable(TapesError):
+    """No connection to a service could be made, or it was dropped before an answer began."""
+
+    slug = "unreachable"
+    http_status = 502
+
+
+class TooSlow(TapesError):
+    """A service did not answer, or stopped in the middle of an answer, for too long."""
+
+    slug = "too-slow"
+    http_status = 504
+
+
+class BrokenAnswer(TapesError):
+    """A service's answer broke off before its end."""
+
+    slug = "broken-answer"
+    http_status = 502
+
+
+class Busy(TapesError):
+    """A service has as many requests as it may have, or rests after failures; try again later."""
+
+    slug = "busy"
+    http_status = 503
+
+    def __init__(self, message: str, remedy: str = "", retry_after_s: float = 1.0) -> None:
+        super().__init__(message, remedy)
+        self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.remedy, self.retry_after_s)

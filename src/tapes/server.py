@@ -15,12 +15,11 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tapes.access import LOOPBACK_NAMES, Access, name_of, token_hash
 from tapes.budget import Limits
-from tapes.capture.access import LOOPBACK_NAMES, Access, name_of, token_hash
 from tapes.capture.asked import ProxyMode, Setup
 from tapes.capture.desk import Desk
 from tapes.capture.proxy import Proxy
@@ -31,6 +30,7 @@ from tapes.capture.watching import Watcher
 from tapes.cassette import Cassette
 from tapes.config import Settings
 from tapes.errors import BadSetting
+from tapes.listening import Listen as Listen
 from tapes.lives import BEAT_S, Living
 from tapes.tape.base import Tape
 
@@ -41,39 +41,6 @@ STOP_S = 5.0
 _BACKLOG = 1024
 # Threads that decide and record give the loop its turn after this; the default is ten times that.
 _SWITCH_S = 0.0005
-
-
-@dataclass(frozen=True, slots=True)
-class Listen:
-    """An address to listen on. Port 0 is any free one."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def of(cls, text: str) -> "Listen":
-        """From `host:port`, `[v6]:port`, `:port` or `port`; without a host it is loopback.
-
-        Raises BadSetting.
-        """
-        host, _, port = text.strip().rpartition(":")
-        if not port.isdigit() or int(port) > 65535:
-            raise BadSetting(f"{text!r} is no address to listen on", "for example: 127.0.0.1:8080")
-        return cls(host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port))
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        if self.host.lower() == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
 
 
 # --- from settings to a set-up ----------------------------------------------------------------

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tapes.capture.access import Access, token_hash
+from tapes.access import Access, token_hash
 from tapes.capture.asked import Asked, Control, Fixed, ProxyMode, Setup, note
 from tapes.capture.http1 import read_request_head
 from tapes.capture.routes import Routes

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tapes.capture.access import Access, token_hash
+from tapes.access import Access, token_hash
 from tests.proxies import Raw, chat, proxying, report_of
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tapes.capture.access import Access
+from tapes.access import Access
 from tapes.capture.http1 import RequestHead
 from tapes.capture.refusals import answer, refusal
 from tapes.capture.routes import Dialect, Route, Routes, prefix_of

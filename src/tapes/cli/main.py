@@ -29,6 +29,7 @@ COMMANDS = {
     "run": ("tapes.cli.run", "Run any command with its model calls replayed, or recorded."),
     "serve": ("tapes.cli.serve", "The proxy: replay and record for clients in any language."),
     "tape": ("tapes.cli.tape", "Look into tapes, and keep them in order."),
+    "cassette": ("tapes.cli.cassette", "Write cassette services, and look after those of a host."),
     "import": (
         "tapes.cli.interchange",
         "Bring recordings of vcrpy, browsers, aimock onto a tape.",

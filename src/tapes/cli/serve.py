@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
+from tapes.access import new_token, token_hash
 from tapes.budget import Limits
-from tapes.capture.access import new_token, token_hash
 from tapes.capture.asked import ProxyMode
 from tapes.cli.output import flush, write_json
+from tapes.cli.services import services
 from tapes.config import FOLDER, PROXY, Settings, read_settings
 from tapes.pointing import SHOWN, upstreams_set_in, variables_of
 from tapes.server import Listen, ProxyServer, proxy_setup, run_proxy, token_of
@@ -24,6 +25,9 @@ TOKEN_FILE = "proxy-token"
 @click.group()
 def serve() -> None:
     """Serve replayed answers to clients in any language."""
+
+
+serve.add_command(services)
 
 
 def pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> Any:

@@ -1,4 +1,4 @@
-"""Who may use the proxy.
+"""Who may use a server of ours.
 
 Rule 1: beyond loopback nobody is answered without the token. It comes in `x-tapes-token` or, for
         clients that can only set a base URL, as the first segment of the path: `/~TOKEN/…`.
@@ -48,15 +48,15 @@ class Access:
                 return None
             return NotAllowed(
                 401,
-                "this proxy needs its token: send it as the header x-tapes-token, or put /~TOKEN"
+                "this server needs its token: send it as the header x-tapes-token, or put /~TOKEN"
                 " in front of the path of the base URL",
             )
         if name_of(host) not in self.hosts:
             return NotAllowed(
-                421, f"this proxy is not {host[:100]}; use the address that it printed"
+                421, f"this server is not {host[:100]}; use the address that it printed"
             )
         if origin is not None:
-            return NotAllowed(403, "a web page may not use this proxy")
+            return NotAllowed(403, "a web page may not use this server")
         return None
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tapes.capture.access import Access, name_of, new_token, token_hash
+from tapes.access import Access, name_of, new_token, token_hash
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:8080", "LOCALHOST:1"])

@@ -1,0 +1,42 @@
+"""An address to listen on, as people write it.
+
+Knows nothing of servers.
+"""
+
+import ipaddress
+from dataclasses import dataclass
+
+from tapes.errors import BadSetting
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """An address to listen on. Port 0 is any free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, text: str) -> "Listen":
+        """From `host:port`, `[v6]:port`, `:port` or `port`; without a host it is loopback.
+
+        Raises BadSetting.
+        """
+        host, _, port = text.strip().rpartition(":")
+        if not port.isdigit() or int(port) > 65535:
+            raise BadSetting(f"{text!r} is no address to listen on", "for example: 127.0.0.1:8080")
+        return cls(host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host.lower() == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"

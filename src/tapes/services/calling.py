@@ -1,0 +1,159 @@
+"""A request to a service on its way: in a slot, within limits, told from credentials of ours.
+
+Rule 1: whoever asks a service, the reverse proxy or a tool call, asks here: the same slots, the
+        same breaker, the same counters.
+Rule 2: what authenticates a caller to the host goes no further: the host's token, in its own header
+        or as the bearer, and the host's cookies.
+Rule 3: a service speaks for itself alone. On the way back it sets none of the host's cookies, and
+        nothing that would hold for the whole origin that it shares with the host.
+
+Knows nothing of ASGI or MCP.
+"""
+
+import hashlib
+import hmac
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+from tapes.errors import TooSlow, Unreachable
+from tapes.forwarding import Answer, Body, Headers, Patience, Sender, end_to_end
+from tapes.services.admission import Service
+from tapes.services.traffic import Limits, Traffic
+
+TOKEN_HEADER = b"x-tapes-token"
+REQUEST_ID = b"x-request-id"
+SERVICE_HEADER = b"x-tapes-cassette"
+TIMEOUT_HEADER = b"x-tapes-timeout-ms"
+_OUR_COOKIES = (b"tapes_", b"__host-tapes_", b"__secure-tapes_")
+# Headers of an answer that a browser takes for a word of the whole origin, not of one path.
+ORIGIN_WIDE = frozenset(
+    {
+        b"alt-svc",
+        b"clear-site-data",
+        b"nel",
+        b"report-to",
+        b"reporting-endpoints",
+        b"service-worker-allowed",
+        b"strict-transport-security",
+    }
+)
+
+
+def token_hash(token: str) -> str:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class Caller:
+    """Asks services on behalf of others."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        limits: Callable[[str], Limits] = lambda _: Limits(),
+        *,
+        token_sha256: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sender = sender
+        self._limits = limits
+        self._token = token_sha256
+        self._clock = clock
+        self.traffic: dict[str, Traffic] = {}
+
+    def traffic_of(self, name: str) -> Traffic:
+        """The slots and counters of a service."""
+        found = self.traffic.get(name)
+        if found is None:
+            found = self.traffic[name] = Traffic(name, self._limits(name))
+        return found
+
+    @asynccontextmanager
+    async def ask(
+        self,
+        service: Service,
+        method: str,
+        target: bytes,
+        headers: Headers,
+        *,
+        body: Body = None,
+        silence_s: float | None = None,
+    ) -> AsyncIterator[Answer]:
+        """Send a request to a service. Raises Busy, Unreachable, TooSlow."""
+        traffic = self.traffic_of(service.name)
+        start = self._clock()
+        traffic.enter(start)
+        limits = traffic.limits
+        patience = Patience(limits.connect_s, silence_s or limits.silence_s)
+        asked = self._sender.ask(
+            method, service.origin, target, headers, body=body, patience=patience
+        )
+        try:
+            try:
+                answer = await asked.__aenter__()
+            except (Unreachable, TooSlow) as error:
+                traffic.failed(error.slug, self._clock())
+                raise
+            try:
+                traffic.answered(answer.status, self._clock() - start)
+                yield answer
+            finally:
+                await asked.__aexit__(None, None, None)
+        finally:
+            traffic.leave()
+
+    # --- headers
+
+    def without_ours(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+        """The headers of a request without what is meant for the host (rule 2)."""
+        kept: Headers = []
+        for name, value in headers:
+            if name == TOKEN_HEADER or (name == b"authorization" and self.is_ours(value)):
+                continue
+            if name == b"cookie":
+                value = _without_our_cookies(value)
+                if not value:
+                    continue
+            kept.append((name, value))
+        return kept
+
+    def is_ours(self, authorization: bytes) -> bool:
+        """Whether these credentials are the host's token."""
+        if self._token is None:
+            return False
+        scheme, _, token = authorization.partition(b" ")
+        given = token_hash(token.strip().decode("utf-8", "surrogateescape"))
+        return scheme.lower() == b"bearer" and hmac.compare_digest(given, self._token)
+
+
+def _without_our_cookies(value: bytes) -> bytes:
+    cookies = (cookie.strip() for cookie in value.split(b";"))
+    return b"; ".join(c for c in cookies if c and not c.lower().startswith(_OUR_COOKIES))
+
+
+def answer_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The headers of an answer as a client may have them (rule 3)."""
+    return [
+        (name, value)
+        for name, value in end_to_end(headers)
+        if name not in ORIGIN_WIDE
+        and not (name == b"set-cookie" and value.strip().lower().startswith(_OUR_COOKIES))
+    ]
+
+
+def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The request's own id where it is a canonical UUID v4, or a new one."""
+    for name, value in headers:
+        if name == REQUEST_ID and len(value) == 36:
+            try:
+                found = uuid.UUID(value.decode("ascii"))
+            except ValueError:
+                break
+            if str(found).encode() == value and found.version == 4:
+                return value
+            break
+    # Nothing rests on its being a secret, and the system's randomness costs a call of the kernel.
+    return str(uuid.UUID(int=random.getrandbits(128), version=4)).encode()

@@ -1,0 +1,261 @@
+"""A host of cassette services: its parts put together, alone or in front of another application.
+
+    host = Host(Setup(sources=Listed(("http://127.0.0.1:9999/openapi",), "here")))
+    async with host.running():
+        ...                      # host.app is an ASGI application
+
+Rule 1: the host is ready before any source has answered, and whatever becomes of them.
+Rule 2: a list of sources that stands in a file is read again when the file changes. What cannot be
+        read is told, once, and changes nothing.
+Rule 3: a server that strangers can reach has a token before it listens.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+import uvicorn
+
+from tapes.access import LOOPBACK_NAMES, Access
+from tapes.errors import BadSetting
+from tapes.forwarding import Sender
+from tapes.jsontext import Json
+from tapes.services.app import ServicesApp
+from tapes.services.calling import Caller
+from tapes.services.fetching import FETCH_S, Fetcher
+from tapes.services.mcp import Tools
+from tapes.services.merging import Aggregate
+from tapes.services.pinfile import PinFile
+from tapes.services.pins import Pins
+from tapes.services.refresher import INTERVAL_S, Refresher
+from tapes.services.registry import Registry, Snapshot
+from tapes.services.replying import App
+from tapes.services.sidework import Sidework
+from tapes.services.sources import Listed, source_list
+from tapes.services.traffic import Limits
+from tapes.services.trust import Addresses, Lookup, Trust, system_lookup
+
+log = logging.getLogger(__name__)
+
+WATCH_S = 1.0
+# The tiny document of a host that has nothing of its own.
+NOTHING: dict[str, Json] = {
+    "openapi": "3.0.3",
+    "info": {"title": "tapes", "version": "v1"},
+    "paths": {},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a host is told."""
+
+    sources: Listed = field(default_factory=Listed)
+    trusted: tuple[str, ...] = ()
+    interval_s: float = INTERVAL_S
+    contracts: tuple[str, ...] = ("v1",)
+    limits: Limits = field(default_factory=Limits)
+    limits_by_name: tuple[tuple[str, Limits], ...] = ()
+    access: Access = field(default_factory=Access)
+    lenient_tools: bool = False
+    only_documented: bool = False
+    sandbox: bool = True
+    pin_file: Path | None = None
+    fetch_s: float = FETCH_S
+
+
+class Host:
+    """A host. `app` is its application; it answers while the host runs."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        own_document: Callable[[], dict[str, Json]] = lambda: NOTHING,
+        inner: App | None = None,
+        lookup: Lookup = system_lookup,
+    ) -> None:
+        self.setup = setup
+        self._pins = None if setup.pin_file is None else PinFile(setup.pin_file)
+        approved = None if self._pins is None else self._pins.read()
+        self.registry = Registry(approved)
+        self._written: Pins | None = approved
+        self._addresses = Addresses(Trust(setup.trusted), lookup)
+        self._sender = Sender(self._addresses)
+        by_name = dict(setup.limits_by_name)
+        self.caller = Caller(
+            self._sender,
+            lambda name: by_name.get(name, setup.limits),
+            token_sha256=setup.access.token,
+        )
+        self._admitting, self._merging = Sidework(), Sidework()
+        self._aggregate = Aggregate(self.registry, self._merging, own_document)
+        self.registry.watch(self._aggregate.refresh_soon)
+        self.registry.watch(self._keep_pins)
+        self.tools = Tools(self.registry, self.caller, version=_version())
+        self.refresher: Refresher | None = None
+        self.app = ServicesApp(
+            self.registry,
+            self.caller,
+            self._aggregate,
+            self._recheck,
+            contracts=setup.contracts,
+            mcp=self.tools,
+            inner=inner,
+            access=setup.access,
+            only_documented=setup.only_documented,
+            sandbox=setup.sandbox,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Follow the sources and answer, for as long as the context lasts (rule 1)."""
+        await self._sender.open()
+        self.refresher = Refresher(
+            self.registry,
+            Fetcher(self._sender, self._addresses, fetch_s=self.setup.fetch_s),
+            self._admitting,
+            contracts=self.setup.contracts,
+            interval_s=self.setup.interval_s,
+            lenient=self.setup.lenient_tools,
+        )
+        try:
+            async with self.tools.running():
+                self.refresher.follow(self.setup.sources.values)
+                watching = asyncio.create_task(self._watch())
+                try:
+                    yield
+                finally:
+                    watching.cancel()
+                    await asyncio.gather(watching, return_exceptions=True)
+                    await self.refresher.stop()
+        finally:
+            await self._sender.close()
+            await self._admitting.close()
+            await self._merging.close()
+
+    async def _recheck(self, urls: Collection[str] | None) -> None:
+        if self.refresher is not None:
+            await self.refresher.recheck(urls)
+
+    # --- files (rule 2)
+
+    async def _watch(self) -> None:
+        file, listed, told = self.setup.sources.file, self.setup.sources.values, ""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            try:
+                if file is not None:
+                    now = await asyncio.to_thread(source_list, (), {}, file)
+                    if now.values != listed and self.refresher is not None:
+                        listed = now.values
+                        self.refresher.follow(listed)
+                        log.info("the list of sources changed: %d sources", len(listed))
+                if self._pins is not None and self._pins.changed():
+                    self._written = self._pins.read()
+                    self.registry.pin(self._written, time.time())
+                told = ""
+            except BadSetting as error:
+                if str(error) != told:
+                    told = str(error)
+                    log.error("%s", error)
+
+    def _keep_pins(self, _old: Snapshot, _new: Snapshot) -> None:
+        """Write down what was approved by being seen first."""
+        pins = self.registry.pins
+        if self._pins is not None and pins is not None and pins is not self._written:
+            self._written = pins
+            try:
+                self._pins.write(pins)
+            except OSError as error:
+                log.error("what was approved could not be kept: %s", error)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("tapes-py")
+    except metadata.PackageNotFoundError:
+        return "dev"
+
+
+# --- as a server of its own -------------------------------------------------------------------
+
+
+def access_for(host: str, *, is_loopback: bool, token_sha256: str | None) -> Access:
+    """Who may use a server that listens there. Raises BadSetting (rule 3)."""
+    if not is_loopback and token_sha256 is None:
+        raise BadSetting(
+            f"{host} can be reached by strangers, and no token is set",
+            "set one: TAPES_SERVICES_TOKEN=…, or listen on 127.0.0.1",
+        )
+    return Access(token_sha256, LOOPBACK_NAMES | {host.lower()})
+
+
+class HostServer:
+    """A host that listens, from the moment at which it is made. Raises BadSetting."""
+
+    def __init__(self, host: Host, address: str, port: int) -> None:
+        self.host = host
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            self._socket = socket.create_server((address, port), family=family, backlog=1024)
+        except OSError as error:
+            raise BadSetting(
+                f"cannot listen on {address}:{port}: {error.strerror or error}",
+                "choose another address: --listen 127.0.0.1:0 takes any free port",
+            ) from error
+        # Answers of services bear their own Date and Server; the host adds none to them.
+        self._server = _Server(
+            uvicorn.Config(
+                host.app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                proxy_headers=False,  # who asked is who connected; nobody may say otherwise
+                date_header=False,
+                timeout_graceful_shutdown=5,
+            )
+        )
+
+    @property
+    def address(self) -> str:
+        """The base of URLs that lead here."""
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def serve(
+        self, ready: Callable[["HostServer"], object], until: asyncio.Event | None = None
+    ) -> None:
+        """Serve until the event, or until SIGINT or SIGTERM; then let answers end in order."""
+        stopped = until or asyncio.Event()
+        if until is None:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, stopped.set)
+        async with self.host.running():
+            serving = asyncio.create_task(self._server.serve([self._socket]))
+            try:
+                ready(self)  # whoever connects from now on waits in the backlog, and is answered
+                await stopped.wait()
+            finally:
+                self._server.should_exit = True
+                await serving
+                self._socket.close()
+
+
+class _Server(uvicorn.Server):
+    """A server whose signals are somebody else's business."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield

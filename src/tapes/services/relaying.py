@@ -1,0 +1,325 @@
+"""One proxied request: to the service piece by piece, and its answer back piece by piece.
+
+Rule 1: path and query go on as they were sent. A path that leads out of the service's prefix,
+        plainly or escaped, is refused before anybody is asked.
+Rule 2: nothing is gathered. A piece goes on when it comes, in both directions, and each side waits
+        for the other.
+Rule 3: when the client leaves, the service is told by closing; when the service's answer breaks
+        off, the client's breaks off too.
+Rule 4: what a service answers stands in an origin that it shares with the host. A page of it is
+        put in a sandbox, and its type is taken as it is said.
+
+Knows nothing of how services came here.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator
+
+from tapes.errors import BrokenAnswer, Busy, TapesError, TooSlow, Unreachable
+from tapes.forwarding import Answer, Body, Headers, forwarded, sent_on
+from tapes.services.admission import Service
+from tapes.services.calling import (
+    REQUEST_ID,
+    SERVICE_HEADER,
+    Caller,
+    answer_headers,
+    request_id_of,
+)
+from tapes.services.documented import Documented
+from tapes.services.openapi import leads_out
+from tapes.services.replying import Message, Receive, Scope, Send, header, reply_error
+from tapes.services.traffic import Traffic
+
+log = logging.getLogger(__name__)
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"})
+# Types that a browser runs, shows as a page, or guesses at.
+_PAGES = (b"text/html", b"application/xhtml", b"image/svg", b"text/xml", b"application/xml")
+_SANDBOX = (b"content-security-policy", b"sandbox allow-scripts allow-forms allow-downloads")
+_NO_GUESS = (b"x-content-type-options", b"nosniff")
+_BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class _ClientLeft(Exception):
+    """The client closed in the middle of its request's body."""
+
+
+class _TooLarge(Exception):
+    """The request's body is larger than it may be."""
+
+
+class _Upload:
+    """The body of a request as it comes; after its end, the wait for the client's leaving."""
+
+    def __init__(self, first: Message, receive: Receive, traffic: Traffic) -> None:
+        self._first = first
+        self._receive = receive
+        self._traffic = traffic
+        self._limit = traffic.limits.request_bytes
+        self._size = 0
+        self._ended = asyncio.Event()
+        self.too_large = False
+        if not first.get("more_body", False):
+            self._ended.set()
+
+    def body(self) -> Body:
+        """The body to send on: nothing, what came whole, or what is still coming."""
+        if not self._ended.is_set():
+            return self._pieces()
+        data: bytes = self._first.get("body", b"")
+        self._count(data)
+        return data or None
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        message = self._first
+        while True:
+            data: bytes = message.get("body", b"")
+            self._count(data)
+            if data:
+                yield data
+            if not message.get("more_body", False):
+                self._ended.set()
+                return
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise _ClientLeft
+
+    def _count(self, data: bytes) -> None:
+        self._size += len(data)
+        self._traffic.bytes_in += len(data)
+        if self._limit and self._size > self._limit:
+            self.too_large = True
+            raise _TooLarge
+
+    async def client_left(self) -> None:
+        """Return when the client leaves after its request's end."""
+        await self._ended.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+class Relaying:
+    """The reverse proxy."""
+
+    def __init__(
+        self, caller: Caller, *, only_documented: bool = False, sandbox: bool = True
+    ) -> None:
+        self._caller = caller
+        self._only_documented = only_documented
+        self._sandbox = sandbox
+        self._documented: dict[str, tuple[Service, Documented]] = {}
+
+    async def relay(
+        self, service: Service, path: bytes, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer a request for a path below a service's public prefix."""
+        refused = self._refusal(service, path, scope)
+        if refused is not None:
+            await reply_error(send, *refused)
+            return
+        traffic = self._caller.traffic_of(service.name)
+        limit, said = traffic.limits.request_bytes, header(scope, b"content-length")
+        if limit and said is not None and said.isdigit() and int(said) > limit:
+            traffic.failures["too-large"] += 1
+            await _reply_too_large(send, service, limit)
+            return
+        first = await receive()
+        if first["type"] == "http.disconnect":
+            return
+        upload = _Upload(first, receive, traffic)
+        await self._watched(_Exchange(self, service, path, scope, send, upload, traffic), upload)
+
+    async def _watched(self, exchange: "_Exchange", upload: _Upload) -> None:
+        """Carry an exchange out, unless the client leaves before its end (rule 3)."""
+        task = asyncio.current_task()
+        assert task is not None
+        left = False
+
+        async def watch() -> None:
+            nonlocal left
+            await upload.client_left()
+            if not exchange.ended:
+                left = True
+                task.cancel()
+
+        watching = asyncio.create_task(watch())
+        try:
+            await exchange.carry_out()
+        except asyncio.CancelledError:
+            if not left:
+                raise
+            task.uncancel()
+            exchange.traffic.failures["client-left"] += 1
+        finally:
+            watching.cancel()
+
+    def _refusal(self, service: Service, path: bytes, scope: Scope) -> tuple[int, str, str] | None:
+        if leads_out(path.decode("latin-1")):
+            return 400, "bad_path", "the path has a dot segment, which leads out of the cassette"
+        if scope["method"] not in METHODS:
+            return 400, "bad_method", "no cassette has this method"
+        if self._only_documented and not self._documents(service).has(scope["method"], path):
+            what = f"cassette {service.name} does not document this method and path"
+            return 404, "undocumented_path", f"{what}, and only documented ones are passed on"
+        return None
+
+    def _documents(self, service: Service) -> Documented:
+        """What a service documents, made once for each of its documents."""
+        known = self._documented.get(service.name)
+        if known is None or known[0] is not service:
+            known = self._documented[service.name] = (service, Documented(service.operations))
+        return known[1]
+
+    # --- used by an exchange
+
+    def request_headers(self, service: Service, scope: Scope, request_id: bytes) -> Headers:
+        """The headers of the request to the service."""
+        client = scope.get("client")
+        host = header(scope, b"host") or b""
+        kept = [
+            (name, value)
+            for name, value in self._caller.without_ours(sent_on(scope["headers"]))
+            if name != REQUEST_ID and name != SERVICE_HEADER
+        ]
+        return [
+            *kept,
+            *forwarded(client[0] if client else "", host, scope.get("scheme", "http")),
+            (SERVICE_HEADER, service.name.encode()),
+            (REQUEST_ID, request_id),
+        ]
+
+    def response_headers(self, answer: Answer, request_id: bytes) -> Headers:
+        """The headers of the answer to the client."""
+        has_no_body = answer.status in (204, 304)
+        kept = [
+            (name, value)
+            for name, value in answer_headers(answer.headers)
+            if name != REQUEST_ID and not (has_no_body and name == b"content-length")
+        ]
+        if _BAD_VALUE.search(b"".join([value for _, value in kept])):
+            kept = [(name, value) for name, value in kept if not _BAD_VALUE.search(value)]
+        if self._sandbox:
+            kept += _protection(kept)
+        return [*kept, (REQUEST_ID, request_id)]
+
+    @property
+    def caller(self) -> Caller:
+        """Whoever asks services."""
+        return self._caller
+
+
+class _Exchange:
+    """A request on its way to the service, and the answer on its way back."""
+
+    def __init__(
+        self,
+        relaying: Relaying,
+        service: Service,
+        path: bytes,
+        scope: Scope,
+        send: Send,
+        upload: _Upload,
+        traffic: Traffic,
+    ) -> None:
+        self._relaying = relaying
+        self._service = service
+        self._scope = scope
+        self._send = send
+        self._upload = upload
+        self.traffic = traffic
+        self._request_id = request_id_of(scope["headers"])
+        query = scope["query_string"]
+        local = service.local_prefix.encode() + path[len(service.public_prefix) :]
+        self._target = local + b"?" + query if query else local
+        self._began = False
+        self.ended = False
+
+    async def carry_out(self) -> None:
+        """Ask, and pass the answer on."""
+        service, scope = self._service, self._scope
+        headers = self._relaying.request_headers(service, scope, self._request_id)
+        try:
+            body = self._upload.body()
+            async with self._relaying.caller.ask(
+                service, scope["method"], self._target, headers, body=body
+            ) as answer:
+                await self._pass_on(answer)
+        except (Busy, Unreachable, TooSlow, BrokenAnswer, _TooLarge) as error:
+            await self._failed(error)
+        except _ClientLeft:
+            self.ended = True
+            self.traffic.failures["client-left"] += 1
+
+    async def _pass_on(self, answer: Answer) -> None:
+        limit = self.traffic.limits.response_bytes
+        if not 200 <= answer.status <= 599:
+            await self._error(502, "bad_answer", f"answered {answer.status}, which is no status")
+            return
+        if limit and _length_of(answer.headers) > limit:
+            await self._error(502, "answer_too_large", f"answered more than {limit:,} bytes")
+            return
+        head = self._relaying.response_headers(answer, self._request_id)
+        self._began = True
+        await self._send({"type": "http.response.start", "status": answer.status, "headers": head})
+        size = 0
+        async for piece in answer.pieces():
+            size += len(piece)
+            self.traffic.bytes_out += len(piece)
+            if limit and size > limit:
+                raise BrokenAnswer(f"its answer has more than {limit:,} bytes")
+            self.ended = answer.has_ended
+            await self._send(
+                {"type": "http.response.body", "body": piece, "more_body": not self.ended}
+            )
+        if not self.ended:
+            self.ended = True
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _failed(self, error: TapesError | _TooLarge) -> None:
+        if self._upload.too_large:
+            self.traffic.failures["too-large"] += 1
+            if not self._began:
+                self.ended = True
+                limit = self.traffic.limits.request_bytes
+                await _reply_too_large(self._send, self._service, limit)
+            return
+        assert isinstance(error, TapesError)
+        if self._began:
+            # Returning without an end breaks the client's answer off (rule 3).
+            self.traffic.failures[error.slug] += 1
+            log.warning("cassette %s: %s", self._service.name, error.message)
+            self.ended = True
+            return
+        code = "cassette_timeout" if isinstance(error, TooSlow) else "cassette_unavailable"
+        wait: Headers = []
+        if isinstance(error, Busy):
+            code = "cassette_busy"
+            wait = [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
+        await self._error(error.http_status, code, error.message, wait)
+
+    async def _error(
+        self, status: int, code: str, message: str, headers: Headers | None = None
+    ) -> None:
+        self.ended = True
+        said = [(REQUEST_ID, self._request_id), *(headers or ())]
+        text = message if message.startswith("cassette ") else f"{self._service.name}: {message}"
+        await reply_error(self._send, status, code, text, said)
+
+
+async def _reply_too_large(send: Send, service: Service, limit: int) -> None:
+    what = f"cassette {service.name} takes at most {limit:,} bytes of a request's body"
+    await reply_error(send, 413, "request_too_large", what, [(b"connection", b"close")])
+
+
+def _length_of(headers: Headers) -> int:
+    said = next((value for name, value in headers if name == b"content-length"), b"0")
+    return int(said) if said.isdigit() else 0
+
+
+def _protection(headers: Headers) -> Headers:
+    """What keeps a service's answer from acting as the host (rule 4)."""
+    kind = next((value.strip().lower() for name, value in headers if name == b"content-type"), b"")
+    added = [] if any(name == _NO_GUESS[0] for name, _ in headers) else [_NO_GUESS]
+    return [*added, _SANDBOX] if not kind or kind.startswith(_PAGES) else added
