@@ -13,7 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, Table, and_, bindparam, delete, select, true, update
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Row,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    select,
+    true,
+    update,
+)
 
 from tapes.rows import Link, Projection, Session, Span, SpanKind
 from tapes.store.database import Database, Words
@@ -139,23 +150,16 @@ class ModelWriter:
         return and_(table.c.org_id == self._org, table.c.session_id == self._session)
 
     def _stored(self) -> Stored:
-        ask = self._connection.execute
-        found = ask(
-            select(sessions.c.content_hash, sessions.c.place, sessions.c.placeholder).where(
-                sessions.c.org_id == self._org, sessions.c.id == self._session
-            )
-        ).first()
+        ask, mine = self._connection.execute, {"o": self._org, "s": self._session}
+        found = ask(_HEAD, mine).first()
         stored = Stored()
         if found is not None:
             stored.session_place = found.place
             stored.session = "" if found.placeholder else found.content_hash
-        stored.traces = dict(
-            ask(select(traces.c.trace_id, traces.c.content_hash).where(self._mine(traces))).all()
-        )
-        columns = (spans.c.trace_id, spans.c.span_id, spans.c.content_hash, spans.c.place)
-        for row in ask(select(*columns).where(self._mine(spans))):
+        stored.traces = dict(ask(_TRACES, mine).all())
+        for row in ask(_SPANS, mine):
             stored.spans[row.trace_id, row.span_id] = (row.content_hash, row.place)
-        for link in ask(select(links).where(self._mine(links))):
+        for link in ask(_LINKS, mine):
             key = (
                 link.from_trace_id, link.from_span_id, link.from_io,
                 link.to_trace_id, link.to_span_id, link.to_io,
@@ -325,18 +329,14 @@ class ModelWriter:
         self.remember_session_words()
 
     def _session_words(self) -> list[Words]:
-        found = self._connection.execute(
-            select(sessions).where(sessions.c.org_id == self._org, sessions.c.id == self._session)
-        ).mappings()
-        row = found.first()
+        mine = {"o": self._org, "s": self._session}
+        row = self._connection.execute(_SESSION, mine).mappings().first()
         if row is None:
             return []
-        called = select(notes.c.display_name).where(self._mine(notes))
-        tagged = select(tags.c.tag).where(self._mine(tags))
         said = said_of(
             session_of(row),
-            self._connection.execute(called).scalar() or "",
-            self._connection.execute(tagged).scalars().all(),
+            self._connection.execute(_CALLED, mine).scalar() or "",
+            self._connection.execute(_TAGGED, mine).scalars().all(),
         )
         words = words_of(row["place"], self._org, said)
         return [words] if words.prompt or words.rest else []
@@ -500,6 +500,22 @@ def _hash_in(known: Mapping[SpanKey, tuple[str, int]], key: SpanKey) -> str | No
     return None if found is None else found[0]
 
 
+# Made once: to make a statement takes longer than to run it.
+_O: BindParameter[Any] = bindparam("o")
+_S: BindParameter[Any] = bindparam("s")
+_SESSION = select(sessions).where(sessions.c.org_id == _O, sessions.c.id == _S)
+_HEAD = select(sessions.c.content_hash, sessions.c.place, sessions.c.placeholder).where(
+    sessions.c.org_id == _O, sessions.c.id == _S
+)
+_TRACES = select(traces.c.trace_id, traces.c.content_hash).where(
+    traces.c.org_id == _O, traces.c.session_id == _S
+)
+_SPANS = select(spans.c.trace_id, spans.c.span_id, spans.c.content_hash, spans.c.place).where(
+    spans.c.org_id == _O, spans.c.session_id == _S
+)
+_LINKS = select(links).where(links.c.org_id == _O, links.c.session_id == _S)
+_CALLED = select(notes.c.display_name).where(notes.c.org_id == _O, notes.c.session_id == _S)
+_TAGGED = select(tags.c.tag).where(tags.c.org_id == _O, tags.c.session_id == _S)
 _TICK = (
     update(clocks)
     .where(clocks.c.org_id == bindparam("org"))
