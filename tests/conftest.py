@@ -2,11 +2,14 @@
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tapes.store.postgres import open_postgres
+from tapes.store.sql import SqlStore
+from tapes.store.sqlite import open_sqlite
 from tests.postgres import Postgres, running
 from tests.suites import Suite
 
@@ -55,3 +58,30 @@ def database(postgres: Postgres) -> str:
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
     """An empty folder for a test suite, with a pytest of its own."""
     return Suite(pytester, monkeypatch)
+
+
+OpenStore = Callable[[], SqlStore]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
+    """Opens one and the same store, as often as it is called: each database in turn."""
+    dsn = request.getfixturevalue("database") if request.param == "postgres" else ""
+    opened: list[SqlStore] = []
+
+    def open_once_more() -> SqlStore:
+        if request.param == "postgres":
+            opened.append(open_postgres(dsn))
+        else:
+            opened.append(open_sqlite(tmp_path / ".tapes" / "tapes.db"))
+        return opened[-1]
+
+    yield open_once_more
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def store(open_store: OpenStore) -> SqlStore:
+    """A store, on each database in turn."""
+    return open_store()

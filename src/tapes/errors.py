@@ -20,6 +20,8 @@
         SecretFound, UndecodableBody, UnsupportedCoding, OversizeBody
         BadSetting, BadRule, BadEnvelope, MergeConflict, MissingExtra, UnusedRecordings
         ForeignFile, NotCarried, NotSendable, NotAnswered
+        UnreadableStore, DamagedStore, NewerStore, UnavailableStore
+        BadQuery, BadCursor, UnknownId
         Unacceptable         refused with every problem at once
           BadManifest, RefusedService
         BadArguments
@@ -322,6 +324,61 @@ class NotAnswered(TapesError):
 
     slug = "not-answered"
     http_status = 502
+
+
+class UnreadableStore(TapesError):
+    """The database of the log is there and cannot be read, or is none of ours."""
+
+    slug = "unreadable-store"
+    exit_status = 3
+    http_status = 500
+
+
+class DamagedStore(UnreadableStore):
+    """A row of the log is not what was kept; the others are untouched."""
+
+    slug = "damaged-store"
+
+
+class NewerStore(UnreadableStore):
+    """The database was made by a newer version of this project."""
+
+    slug = "newer-store"
+
+
+class UnavailableStore(TapesError):
+    """The database cannot be reached or written just now: gone, locked, or its disk is full."""
+
+    slug = "unavailable-store"
+    exit_status = 4
+    http_status = 503
+
+
+class BadQuery(TapesError):
+    """What is asked for cannot be read. `position` is the place in the query, from zero."""
+
+    slug = "bad-query"
+
+    def __init__(self, message: str, position: int = 0, remedy: str = "") -> None:
+        super().__init__(message, remedy)
+        self.position = position
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.position, self.remedy)
+
+
+class BadCursor(TapesError):
+    """The cursor is not from a page of this list."""
+
+    slug = "bad-cursor"
+
+
+class UnknownId(TapesError):
+    """Nothing here has this id."""
+
+    slug = "unknown-id"
+    exit_status = 5
+    http_status = 404
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def loose(data: bytes | str) -> Json:
             pass
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     try:
-        return _storable(json.loads(text.removeprefix("\ufeff"), strict=False))
+        return storable(json.loads(text.removeprefix("\ufeff"), strict=False))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -53,11 +53,12 @@ def _has_unstorable(data: bytes | str) -> bool:
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
-def _storable(value: Any) -> Json:
+def storable(value: Any) -> Json:
+    """The value with U+FFFD for what no database takes: NULs and halves of surrogates."""
     if isinstance(value, str):
         return _UNSTORABLE.sub("\ufffd", value)
     if isinstance(value, dict):
-        return {_storable(name): _storable(member) for name, member in value.items()}
+        return {storable(name): storable(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_storable(member) for member in value]
+        return [storable(member) for member in value]
     return value

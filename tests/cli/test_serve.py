@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tapes.keeping import open_store
+from tapes.opening import Where
 from tapes.report import runs_of
 from tapes.tape.jsonl import JsonlTape
 from tests.commands import Serving, serving_proxy, started_proxy, typed
+from tests.noticing import answered
 from tests.proxies import Raw, chat
 from tests.servers import answer, chunks, serving
 
@@ -192,3 +195,40 @@ def test_passing_on_is_not_hurt_by_a_full_disk(tmp_path: Path) -> None:
         with serving_proxy(*flags, cwd=tmp_path) as proxy, full_disk(proxy), Raw(proxy.port) as raw:
             for _ in range(3):
                 assert raw.ask(chat("x")).chunks == [b"data: a\n\n", b"data: [DONE]\n\n"]
+
+
+# --- the log ----------------------------------------------------------------------------------
+
+
+def test_a_proxy_that_passes_on_keeps_a_log_and_its_sessions_are_there(tmp_path: Path) -> None:
+    with serving(answer(answered("yes"))) as upstream:
+        flags = ("--mode", "pass", "--upstream", upstream.url)
+        with serving_proxy(*flags, cwd=tmp_path) as proxy:
+            assert "the log: .tapes/tapes.db" in proxy.said
+            with Raw(proxy.port) as raw:
+                assert raw.ask(chat("kept")).status == 200
+            assert proxy.stop() == 0
+    store = open_store(Where(str(tmp_path / ".tapes" / "tapes.db")))
+    (listed,) = store.project().sessions().items
+    store.close()
+    assert listed.session.preview == "kept"
+    assert "tapes.db*" in (tmp_path / ".tapes" / ".gitignore").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "keeps"),
+    [
+        ((), {}, False),
+        (("--mode", "pass"), {}, True),
+        (("--mode", "pass", "--no-log"), {}, False),
+        (("--log",), {}, True),
+        ((), {"TAPES_PROXY_LOG": "yes"}, True),
+    ],
+    ids=["replay", "pass", "told not to", "asked", "by a variable"],
+)
+def test_in_other_modes_it_keeps_a_log_where_it_is_asked_to(
+    flags: tuple[str, ...], env: dict[str, str], keeps: bool, tmp_path: Path
+) -> None:
+    with serving_proxy(*flags, cwd=tmp_path, env=env) as proxy:
+        assert ("the log:" in proxy.said) is keeps
+    assert (tmp_path / ".tapes" / "tapes.db").exists() is keeps

@@ -14,7 +14,7 @@ import click
 
 from tapes.capture.asked import ProxyMode
 from tapes.capture.control import misses_of, report_of
-from tapes.cli.serve import limits_of, proxy_options, settings_of
+from tapes.cli.serve import limits_of, log_of, proxy_options, settings_of
 from tapes.exchange import Request
 from tapes.guard import guarded
 from tapes.lanes import allowed_of
@@ -49,6 +49,7 @@ def run(
     upstreams: dict[str, str],
     pace: float | None,
     ordered: bool,
+    keeps_log: bool | None,
     config_dir: str | None,
     report_file: str | None,
     quiet: bool,
@@ -70,6 +71,7 @@ def run(
     """
     flags = {"proxy.tape": tape, "proxy.mode": mode, "proxy.pace": pace, "proxy.listen": "0"}
     recording = _recording(command, tape, upstreams)
+    flags |= {"proxy.log": keeps_log}
     settings = settings_of(flags, upstreams, config_dir)
     setup = proxy_setup(
         settings,
@@ -79,7 +81,7 @@ def run(
         further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"]),
     )
     further = None if no_guard else allowed_of(allow).entries
-    with proxy_in_thread(setup) as server:
+    with log_of(settings) as watcher, proxy_in_thread(setup, watcher=watcher) as server:
         status = _ended(command, server, further)
         told = {**report_of(server.desk), **misses_of(server.desk)}
         tallies = [tally_of(cassette) for cassette in setup.shelf]

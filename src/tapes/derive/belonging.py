@@ -56,7 +56,12 @@ def goes_on_from(turn: Turn) -> tuple[str, ...]:
 
 def session_of(turn: Turn, call_id: str, find: Find) -> str:
     """The session id of a call that names none: an earlier call's, or one of its own."""
-    for mark in goes_on_from(turn):
+    return session_by(goes_on_from(turn), call_id, find)
+
+
+def session_by(marks: Iterable[str], call_id: str, find: Find) -> str:
+    """The same of the marks that an earlier call would have left."""
+    for mark in marks:
         known = find(mark)
         if known is not None:
             return known

@@ -1,0 +1,283 @@
+"""Moves what the log has into the read model: dirty sessions → deriver → rows, within a second.
+
+Rule 1: what is derived is a function of the log alone. Whether a projector remembers a session or
+        reads it for the first time, it writes the same rows; `check` proves it.
+Rule 2: a session is derived when its turns have come to rest, or when it has waited long enough.
+        One that takes long to derive rests between, so that it leaves time for the others.
+Rule 3: what cannot be derived harms no other session; it is logged, counted and set aside.
+
+Several projectors may work on one store, in threads or processes; the store hands out sessions.
+"""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from tapes.derive.belonging import goes_on_from, marks_of, session_by, session_of
+from tapes.derive.deriver import Memory, derive
+from tapes.derive.rollups import Pricing, unpriced
+from tapes.errors import DamagedStore, TapesError
+from tapes.exchange import Exchange, Piece, Request, Response
+from tapes.providers.reading import DropReason
+from tapes.providers.turn import Turn
+from tapes.rows import Projection, RawTurn, Source, moments, session_id_of
+from tapes.store.base import Dirty, Placement, Placing, Store
+from tapes.store.modelforms import as_kept
+
+log = logging.getLogger(__name__)
+
+_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long sessions wait: until they are quiet, and at most; how often to look."""
+
+    quiet_ms: int = 40
+    longest_ms: int = 250
+    idle_ms: int = 250
+    at_once: int = 16
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a projector has done."""
+
+    placed: int = 0
+    derived: int = 0
+    changed: int = 0
+    failed: int = 0
+
+    @property
+    def worked(self) -> bool:
+        """Whether there was anything to do."""
+        return bool(self.placed or self.derived or self.failed)
+
+
+# When a turn began, its id, its call's id, the marks that it seeks and leaves, where it was placed.
+_Marked = tuple[int, int, str, tuple[str, ...], tuple[str, ...], str]
+
+
+@dataclass(slots=True)
+class _Live:
+    """A session that goes on: its turns without their bytes, and what was read from them."""
+
+    memory: Memory = field(default_factory=Memory)
+    turns: dict[int, RawTurn] = field(default_factory=dict)
+    size: int = 0
+    rest_until: float = 0.0
+
+
+# A session that is derived in less time need not rest; a slow one rests so many times as long.
+_QUICK_S = 0.02
+_REST = 4
+_LONGEST_REST_S = 0.6
+# How much of the text of live sessions is remembered, in bytes of requests.
+_REMEMBERED = 128 * 1024 * 1024
+
+
+class Projector:
+    """Derives what is dirty."""
+
+    def __init__(self, store: Store, price: Pricing = unpriced, pace: Pace | None = None) -> None:
+        self._store = store
+        self._price = price
+        self._pace = pace or Pace()
+        self._live: OrderedDict[tuple[str, str], _Live] = OrderedDict()
+        self._size = 0
+        self._woken = threading.Event()
+        self.total = Progress()
+
+    # --- running
+
+    def run(self, stop: threading.Event) -> None:
+        """Derive until told to stop; errors of the store are logged, and tried again."""
+        pause = self._pace.idle_ms / 1000
+        while not stop.is_set():
+            with self._store.leading() as leads:
+                while leads and not stop.is_set():
+                    try:
+                        progress = self.step()
+                        pause = self._pace.idle_ms / 1000
+                    except TapesError as error:
+                        log.warning("the projector goes on later: %s", error.message)
+                        progress, pause = Progress(), min(pause * 2, 10.0)
+                    if not progress.worked:
+                        self._woken.wait(pause)
+                        self._woken.clear()
+            stop.wait(pause)
+
+    def wake(self) -> None:
+        """Something came: look now, not at the next regular time."""
+        self._woken.set()
+
+    def drain(self) -> Progress:
+        """Derive until nothing is dirty, without waiting for anything to come to rest."""
+        total = Progress()
+        while True:
+            progress = self.step(eager=True)
+            _add(total, progress)
+            if not progress.worked:
+                return total
+
+    def step(self, *, eager: bool = False) -> Progress:
+        """Place turns and derive sessions once. `eager`: those too that have not come to rest."""
+        progress = Progress()
+        self._place(progress)
+        now = time.time_ns()
+        quiet = now if eager else now - self._pace.quiet_ms * _MS
+        overdue = now if eager else now - self._pace.longest_ms * _MS
+        resting = () if eager else self._resting()
+        with self._store.take(
+            self._pace.at_once, ready_at=quiet, overdue_at=overdue, but=resting
+        ) as work:
+            for session in work.taken:
+                try:
+                    work.write(session, self._derived(session))
+                    progress.derived += 1
+                except DamagedStore as error:
+                    log.error("a session cannot be derived: %s", error.message)
+                    work.fail(session, error.message)
+                    progress.failed += 1
+                except Exception as error:  # one session must not stop the others
+                    log.exception("a session cannot be derived")
+                    work.fail(session, f"{type(error).__name__}: {error}")
+                    progress.failed += 1
+        progress.changed += work.changed
+        _add(self.total, progress)
+        return progress
+
+    # --- one session
+
+    def _resting(self) -> tuple[tuple[str, str], ...]:
+        """Sessions that took long to derive and were derived just now."""
+        now = time.monotonic()
+        return tuple(key for key, live in self._live.items() if now < live.rest_until)
+
+    def _derived(self, session: Dirty) -> Projection:
+        began = time.monotonic()
+        live = self._recalled(session)
+        self._catch_up(session, live)
+        rows = derive(live.turns.values(), self._price, live.memory)
+        now = time.monotonic()
+        if now - began > _QUICK_S:
+            live.rest_until = now + min((now - began) * _REST, _LONGEST_REST_S)
+        return rows
+
+    def _recalled(self, session: Dirty) -> _Live:
+        key = (session.org_id, session.session_id)
+        live = self._live.pop(key, None) or _Live()
+        self._live[key] = live
+        return live
+
+    def _catch_up(self, session: Dirty, live: _Live) -> None:
+        known = frozenset(live.turns)
+        ids, new = self._store.turns_of(session.org_id, session.session_id, known=known)
+        for raw in new:
+            if raw.source is Source.WIRE:
+                live.memory.read(raw)
+            live.turns[raw.id] = light(raw)
+        if len(ids) != len(live.turns):
+            live.turns = {turn_id: live.turns[turn_id] for turn_id in sorted(ids)}
+        self._bound(live, max((_size(raw) for raw in new), default=0))
+
+    def _bound(self, live: _Live, size: int) -> None:
+        """Let sessions go that have rested longest, where too much is remembered."""
+        self._size += max(size - live.size, 0)
+        live.size = max(size, live.size)
+        while self._size > _REMEMBERED and len(self._live) > 1:
+            _, oldest = self._live.popitem(last=False)
+            self._size -= oldest.size
+
+    # --- turns without a session
+
+    def _place(self, progress: Progress) -> None:
+        with self._store.placing(200) as work:
+            if work is None:
+                return
+            for org_id, raw in work.turns:
+                work.put(org_id, placement_of(raw, Memory().read(raw), work, org_id))
+                progress.placed += 1
+
+    # --- proving
+
+    def check(self) -> Iterator[str]:
+        """What a rebuild from nothing would change, a line for each; derive all before."""
+        for org_id in self._store.orgs():
+            yield from self._wrong_places(org_id)
+            project = self._store.project(org_id)
+            for session_id in self._store.sessions_of_log(org_id):
+                _, turns = self._store.turns_of(org_id, session_id)
+                made = derive(turns, self._price).of_session(session_id)
+                kept = project.rows_of_session(session_id)
+                yield from as_kept(made).differences(kept)
+            yield from self._store.strays(org_id)
+
+    def _wrong_places(self, org_id: str) -> Iterator[str]:
+        """Turns without a session of their own that belong elsewhere."""
+        known: dict[str, str] = {}
+        for _, turn_id, call_id, sought, left, placed in sorted(self._unnamed(org_id)):
+            session = session_by(sought, call_id, known.get)
+            known |= dict.fromkeys(left, session)
+            if placed != session:
+                yield f"turn {turn_id}: belongs to conversation {session}, not {placed or 'any'}"
+
+    def _unnamed(self, org_id: str) -> Iterator[_Marked]:
+        for raw, placed in self._store.unnamed(org_id):
+            turn = Memory().read(raw)
+            if not isinstance(turn, DropReason) and raw.source is Source.WIRE:
+                call_id, began = raw.request_id or str(raw.id), moments(raw)[0]
+                yield began, raw.id, call_id, goes_on_from(turn), marks_of(turn), placed
+
+
+def _add(total: Progress, more: Progress) -> None:
+    total.placed += more.placed
+    total.derived += more.derived
+    total.changed += more.changed
+    total.failed += more.failed
+
+
+def _size(raw: RawTurn) -> int:
+    request = raw.exchange.request if raw.exchange is not None else None
+    return len(request.body) if isinstance(request, Request) else 1000
+
+
+def placement_of(raw: RawTurn, turn: Turn | DropReason, work: Placing, org_id: str) -> Placement:
+    """Where a turn that names no session belongs, or why it shows nowhere."""
+    started = moments(raw)[0]
+    if raw.source is not Source.WIRE:
+        return Placement(raw.id, "", None, started, skipped="no_session")
+    if isinstance(turn, DropReason):
+        return Placement(raw.id, "", None, started, skipped=turn.value)
+    before = (started, raw.id)
+    call_id = raw.request_id or str(raw.id)
+    session = session_of(turn, call_id, lambda mark: work.left_by(org_id, mark, before))
+    envelope = replace(raw.envelope, harness_session_id=session)
+    return Placement(
+        raw.id, session, session_id_of(envelope), started, marks_of(turn), goes_on_from(turn)
+    )
+
+
+def light(raw: RawTurn) -> RawTurn:
+    """A turn that was read, without what is not needed any more: bytes, headers, most of its form.
+
+    What is left is all that deriving looks at beside what was read.
+    """
+    usage = raw.reduced.get("usage") if isinstance(raw.reduced, dict) else None
+    if raw.exchange is None:
+        return replace(raw, reduced={"usage": usage})
+    return replace(raw, exchange=_light_exchange(raw.exchange), reduced={"usage": usage})
+
+
+def _light_exchange(exchange: Exchange) -> Exchange:
+    response = exchange.response
+    if isinstance(response, Response):
+        ends = response.pieces[:1] + response.pieces[-1:] if len(response.pieces) > 1 else ()
+        pieces = tuple(Piece(piece.at, b"") for piece in ends or response.pieces)
+        response = replace(response, headers=(), pieces=pieces)
+    elif response is not None:
+        response = True
+    return replace(exchange, request=None, response=response)

@@ -1,0 +1,1 @@
+"""The log and its read model: one store, two databases."""

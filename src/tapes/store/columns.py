@@ -1,0 +1,154 @@
+"""How values lie in columns: ids, texts, money, times and JSON, alike in both databases.
+
+Rule 1: what comes out is what went in. Money is exact to a millionth of a millionth of a dollar.
+Rule 2: what a database cannot hold (a NUL, half a surrogate, a number beyond 64 bits) is made
+        storable before it is bound, never refused.
+
+Knows nothing of tables.
+"""
+
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+from sqlalchemy import BigInteger, Dialect, LargeBinary, Numeric, Text
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
+
+from tapes.jsontext import Json
+from tapes.loosejson import loose, packed, storable
+from tapes.store.packing import spread, squeezed
+
+POSTGRES = "postgresql"
+
+# Ids and names are compared by their bytes, as SQLite does, so that ranges of prefixes work.
+Word = Text().with_variant(Text(collation="C"), POSTGRES)
+Bytes = LargeBinary
+Whole = BigInteger
+
+_LARGEST = 2**63 - 1
+
+
+def whole(value: int | None) -> int | None:
+    """A number that fits into a column."""
+    return None if value is None else max(-_LARGEST, min(value, _LARGEST))
+
+
+class Id(TypeDecorator[str]):
+    """A UUID: text in Python, 16 bytes in the database."""
+
+    impl = LargeBinary(16)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name == POSTGRES:
+            return dialect.type_descriptor(postgresql.UUID(as_uuid=False))
+        return dialect.type_descriptor(LargeBinary(16))
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
+        if value is None or dialect.name == POSTGRES:
+            return value
+        return bytes.fromhex(value.replace("-", ""))
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
+        if value is None or dialect.name == POSTGRES:
+            return None if value is None else str(value)
+        digits: str = value.hex()
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+_PLACES = 12
+_PICO = Decimal(1).scaleb(-_PLACES)
+_MOST = Decimal(_LARGEST).scaleb(-_PLACES)
+
+
+def money(value: Decimal | None) -> Decimal | None:
+    """An amount as a column keeps it."""
+    if value is None:
+        return None
+    return max(-_MOST, min(value, _MOST)).quantize(_PICO, ROUND_HALF_EVEN)
+
+
+class Money(TypeDecorator[Decimal]):
+    """US dollars: a decimal number; in SQLite a whole number of millionths of millionths."""
+
+    impl = Numeric(24, _PLACES)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        plain: TypeEngine[Any] = Numeric(24, _PLACES)
+        return dialect.type_descriptor(plain if dialect.name == POSTGRES else BigInteger())
+
+    def process_bind_param(self, value: Decimal | int | None, dialect: Dialect) -> Any:
+        kept = money(None if value is None else Decimal(value))
+        if kept is None or dialect.name == POSTGRES:
+            return kept
+        return int(kept.scaleb(_PLACES))
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Decimal | None:
+        if value is None:
+            return None
+        kept = Decimal(value) if dialect.name == POSTGRES else Decimal(value).scaleb(-_PLACES)
+        return kept.normalize() + 0  # without the zeros at its end, and without an exponent
+
+
+def written(value: Json) -> bytes:
+    """The JSON text of a value that every database takes."""
+    text = packed(value)
+    if b"\\u0000" in text or b"\\ud" in text:
+        text = packed(storable(value))
+    return text
+
+
+def read(text: Any) -> Json:
+    """The value of a JSON text; a driver may have read it already."""
+    if isinstance(text, memoryview):
+        text = bytes(text)
+    return loose(text) if isinstance(text, str | bytes) else text
+
+
+class _JsonText(UserDefinedType[Any]):
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "JSON"
+
+
+class JsonText(TypeDecorator[Json]):
+    """JSON as its text, in the order that it has."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        plain: TypeEngine[Any] = _JsonText() if dialect.name == POSTGRES else Text()
+        return dialect.type_descriptor(plain)
+
+    def process_bind_param(self, value: Json, dialect: Dialect) -> Any:
+        return None if value is None else written(value).decode()
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Json:
+        return None if value is None else read(value)
+
+
+# Shorter JSON is not worth compressing.
+_LARGE = 600
+
+
+class Payload(JsonText):
+    """JSON that may be large: in SQLite compressed where that helps. PostgreSQL does so itself."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Json, dialect: Dialect) -> Any:
+        if value is None:
+            return None
+        text = written(value)
+        if dialect.name == POSTGRES or len(text) < _LARGE:
+            return text.decode()
+        return squeezed(text)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Json:
+        if isinstance(value, bytes) and dialect.name != POSTGRES:
+            value = spread(value)
+        return None if value is None else read(value)

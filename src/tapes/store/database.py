@@ -1,0 +1,161 @@
+"""One database as the rest of the store sees it: transactions, and the few things that SQLite and
+PostgreSQL do each in their own way.
+
+Knows nothing of what is kept in it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, Connection, Dialect, Table
+from sqlalchemy.dialects import postgresql, sqlite
+
+from tapes.store.columns import POSTGRES
+
+# Both have `on_conflict_do_nothing` and `on_conflict_do_update`, and mean the same by them.
+Insert = sqlite.Insert | postgresql.Insert
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The terms of one row: of prompts or titles, and of everything else."""
+
+    place: int
+    org_id: str
+    prompt: frozenset[str]
+    rest: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A term that has to be there, or one that begins so."""
+
+    text: str
+    begins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All of these."""
+
+    parts: tuple["Wanted", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """At least one of these."""
+
+    parts: tuple["Wanted", ...]
+
+
+Wanted = Term | Every | Either
+
+
+class WordIndex(ABC):
+    """Which rows have which terms. There is one for spans and one for sessions."""
+
+    @abstractmethod
+    def replace(self, connection: Connection, old: Iterable[Words], new: Iterable[Words]) -> None:
+        """Forget rows with the terms that they had, and take in rows with the terms they have."""
+
+    @abstractmethod
+    def places(self, org_id: str, wanted: Wanted) -> Any:
+        """The places of all rows that have the terms, as a sub-select."""
+
+    @abstractmethod
+    def has(self, org_id: str, wanted: Wanted, place: ColumnElement[int]) -> ColumnElement[bool]:
+        """Whether the row at a place has the terms, looked up for that row alone."""
+
+    @abstractmethod
+    def latest(
+        self,
+        connection: Connection,
+        org_id: str,
+        wanted: Wanted,
+        *,
+        below: int | None,
+        limit: int,
+        in_prompt: bool = False,
+    ) -> Sequence[int]:
+        """The highest places below one, at most so many, highest first."""
+
+    @abstractmethod
+    def is_rare(self, connection: Connection, org_id: str, wanted: Wanted) -> bool:
+        """Whether few rows have the terms, so that going through all of them is no work."""
+
+    @abstractmethod
+    def forget_all(self, connection: Connection) -> None:
+        """Forget everything, to take it in anew."""
+
+
+class Database(ABC):
+    """A database and what is its own way."""
+
+    name: str  # for people
+    dialect: Dialect
+    span_words: WordIndex
+    session_words: WordIndex
+
+    @property
+    def is_postgres(self) -> bool:
+        """Which of the two it is."""
+        return self.dialect.name == POSTGRES
+
+    def insert(self, table: Table) -> Any:
+        """An insert that can say what happens where there is such a row."""
+        return postgresql.insert(table) if self.is_postgres else sqlite.insert(table)
+
+    @abstractmethod
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A transaction that sees one moment and changes nothing. Raises UnavailableStore."""
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[Connection]:
+        """A transaction that changes something; durable when it ends. Raises UnavailableStore."""
+
+    @abstractmethod
+    def migrating(self) -> AbstractContextManager[Connection]:
+        """A transaction in which tables change; nobody else migrates meanwhile."""
+
+    @abstractmethod
+    def keep_copy(self, version: str) -> None:
+        """Keep a copy of the database as it is, where that is ours to do."""
+
+    @abstractmethod
+    def json_text(self, column: Column[Any], path: tuple[str, ...]) -> ColumnElement[str]:
+        """The text of a member of a JSON column, by its path."""
+
+    @abstractmethod
+    def new_turn_ids(self, connection: Connection, count: int) -> Sequence[int]:
+        """Ids for turns that are about to be kept, ascending; none is ever given twice."""
+
+    @abstractmethod
+    def leading(self) -> AbstractContextManager[bool]:
+        """Whether this process may derive: several may on PostgreSQL, one at a time on SQLite."""
+
+    @abstractmethod
+    def wipe(self) -> bool:
+        """Take what was deleted out of the files' bytes; False where readers are in the way."""
+
+    @abstractmethod
+    def is_small(self) -> bool:
+        """Whether wiping takes no time to speak of."""
+
+    @abstractmethod
+    def backups(self) -> tuple[str, ...]:
+        """Copies of this database that we know of."""
+
+    @abstractmethod
+    def backup(self, path: str) -> None:
+        """Write a whole copy to a path, while others read and write."""
+
+    @abstractmethod
+    def damage(self) -> tuple[str, ...]:
+        """What the database itself finds damaged."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of all connections."""

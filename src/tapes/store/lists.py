@@ -1,0 +1,368 @@
+"""Pages of sessions, traces, spans and turns; how many there are, and what they add up to.
+
+Rule 1: a page goes on behind the value and the id of the last row before, so that rows which come
+        meanwhile shift nothing.
+"""
+
+import base64
+import binascii
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, or_, select, true
+
+from tapes.errors import BadCursor, BadQuery
+from tapes.rows import Span, Trace
+from tapes.store.base import MOST, Ask, Count, Facet, Listed, Notes, Noun, Page, Stats, TurnHead
+from tapes.store.database import Database
+from tapes.store.fields import SORTS, TABLES, TIES, Context, Sort, compiled, uuid_range
+from tapes.store.filters import Condition
+from tapes.store.logreading import HEADS, head_of
+from tapes.store.modelforms import session_of, span_of, trace_of
+from tapes.store.searching import WordTexts
+from tapes.store.tables import (
+    clocks,
+    facets,
+    notes,
+    raw_turns,
+    sessions,
+    skips,
+    spans,
+    tags,
+    traces,
+)
+
+_OWN_SORTS = {
+    Noun.SESSIONS: "last_active",
+    Noun.TRACES: "started_at",
+    Noun.SPANS: "started_at",
+    Noun.TURNS: "id",
+}
+SPAN_HEADS = tuple(c for c in spans.c if c.name not in ("input", "output"))
+SESSIONS = select(sessions, notes.c.display_name, notes.c.pinned).select_from(
+    sessions.outerjoin(
+        notes, and_(notes.c.org_id == sessions.c.org_id, notes.c.session_id == sessions.c.id)
+    )
+)
+_SELECTS: Mapping[Noun, Select[Any]] = {
+    Noun.SESSIONS: SESSIONS,
+    Noun.TRACES: select(traces),
+    Noun.SPANS: select(*SPAN_HEADS),
+    Noun.TURNS: HEADS,
+}
+
+
+class _Place(NamedTuple):
+    """Where a page ends: the value by which rows are sorted, and the id of the last one."""
+
+    value: Any
+    id: Any
+
+
+class Lists:
+    """The lists of one tenant."""
+
+    def __init__(self, database: Database, org_id: str) -> None:
+        self._database, self._org = database, org_id
+
+    # --- pages
+
+    def sessions(
+        self, ask: Ask, *, since: int | None, until: int | None, placeholders: bool
+    ) -> Page[Listed]:
+        """Sessions."""
+        more: list[ColumnElement[bool]] = []
+        if not placeholders:
+            more.append(sessions.c.placeholder.is_not(true()))
+        if since is not None or until is not None:
+            more += self._with_trace_in(since, until)
+        return self._page(Noun.SESSIONS, ask, self.listed, more)
+
+    def traces(self, ask: Ask) -> Page[Trace]:
+        """Traces."""
+        return self._page(Noun.TRACES, ask, lambda _, rows: [trace_of(row) for row in rows])
+
+    def spans(self, ask: Ask, *, payload: bool) -> Page[Span]:
+        """Spans."""
+        chosen = select(spans) if payload else None
+        make = lambda _, rows: [span_of(row) for row in rows]  # noqa: E731  # as for the others
+        return self._page(Noun.SPANS, ask, make, select_from=chosen)
+
+    def turns(self, ask: Ask, *, session_id: str | None) -> Page[TurnHead]:
+        """Heads of turns."""
+        more = [] if session_id is None else [raw_turns.c.session_id == session_id]
+        return self._page(Noun.TURNS, ask, lambda _, rows: [head_of(row) for row in rows], more)
+
+    def _with_trace_in(self, since: int | None, until: int | None) -> list[ColumnElement[bool]]:
+        began = [traces.c.org_id == self._org, traces.c.session_id == sessions.c.id]
+        # What follows from it for the session itself is said too: there is an index for that.
+        more: list[ColumnElement[bool]] = []
+        if since is not None:
+            began.append(traces.c.started_at >= since)
+            more.append(sessions.c.last_seen_at >= since)
+        if until is not None:
+            began.append(traces.c.started_at < until)
+            more.append(sessions.c.started_at < until)
+        return [*more, exists().where(*began)]
+
+    def _page(
+        self,
+        noun: Noun,
+        ask: Ask,
+        make: Callable[[Connection, Sequence[Mapping[Any, Any]]], list[Any]],
+        more: Sequence[ColumnElement[bool]] = (),
+        select_from: Select[Any] | None = None,
+    ) -> Page[Any]:
+        name = ask.sort or _OWN_SORTS[noun]
+        sort = _sort(noun, name)
+        limit = max(1, min(ask.limit, MOST))
+        place = None if not ask.cursor else _read_cursor(ask, name, sort, noun)
+        with self._database.reading() as connection:
+            texts = WordTexts(self._database, connection, self._org)
+            where = [
+                TABLES[noun].c.org_id == self._org,
+                *more,
+                compiled(noun, ask.where, self.context(texts)),
+            ]
+            if place is not None:
+                where.append(_behind(noun, sort, place, descending=ask.descending))
+            tie = TIES[noun]
+            order = (
+                (sort.expression.desc(), tie.desc()) if ask.descending else (sort.expression, tie)
+            )
+            chosen = _SELECTS[noun] if select_from is None else select_from
+            statement = chosen.add_columns(sort.expression.label("sorted_by")).where(*where)
+            rows = connection.execute(statement.order_by(*order).limit(limit + 1)).mappings().all()
+            items = make(connection, rows[:limit])
+            seq = last_seq(connection, self._org)
+        cursor = None
+        if len(rows) > limit:
+            last = rows[limit - 1]
+            cursor = _cursor(name, ask, _Place(last["sorted_by"], last[tie.name]))
+        return Page(tuple(items), cursor, seq, texts.remarks())
+
+    def context(self, texts: WordTexts) -> Context:
+        """What conditions of this tenant are compiled for."""
+        return Context(self._org, time.time_ns(), texts, self._database.json_text)
+
+    def listed(self, connection: Connection, rows: Sequence[Mapping[Any, Any]]) -> list[Listed]:
+        """Sessions with what people say of them."""
+        tagged: dict[str, list[str]] = {}
+        ids = [row["id"] for row in rows]
+        if ids:
+            ask = select(tags.c.session_id, tags.c.tag).where(
+                tags.c.org_id == self._org, tags.c.session_id.in_(ids)
+            )
+            for session_id, tag in connection.execute(ask.order_by(tags.c.tag)):
+                tagged.setdefault(session_id, []).append(tag)
+        return [
+            Listed(
+                session_of(row),
+                Notes(
+                    row["display_name"] or "",
+                    tuple(tagged.get(row["id"], ())),
+                    bool(row["pinned"]),
+                ),
+                row["derive_seq"],
+            )
+            for row in rows
+        ]
+
+    # --- numbers
+
+    def count(self, noun: Noun, where: Condition, *, at_most: int) -> Count:
+        """How many rows there are."""
+        with self._database.reading() as connection:
+            texts = WordTexts(self._database, connection, self._org)
+            condition = compiled(noun, where, self.context(texts))
+            rows = select(TIES[noun]).where(TABLES[noun].c.org_id == self._org, condition)
+            if noun is Noun.SESSIONS:
+                rows = rows.where(sessions.c.placeholder.is_not(true()))
+            if at_most:
+                rows = rows.limit(at_most + 1)
+            number = connection.execute(select(func.count()).select_from(rows.subquery())).scalar()
+        found = number or 0
+        is_all = not at_most or found <= at_most
+        return Count(found if is_all else at_most, is_all and not texts.remarks())
+
+    def stats(self, *, since: int | None, until: int | None, auth_subject: str) -> Stats:
+        """Sums over traces."""
+        where = [traces.c.org_id == self._org]
+        if since is not None:
+            where.append(traces.c.started_at >= since)
+        if until is not None:
+            where.append(traces.c.started_at < until)
+        joined = traces.join(
+            sessions,
+            and_(sessions.c.org_id == traces.c.org_id, sessions.c.id == traces.c.session_id),
+        )
+        if auth_subject:
+            where.append(sessions.c.auth_subject == auth_subject)
+        completed = func.count(func.distinct(sessions.c.id)).filter(
+            sessions.c.derived_status == "completed"
+        )
+        sums = {
+            name: func.sum(traces.c[column]).label(name)
+            for name, column in {
+                "input_tokens": "total_input_tokens",
+                "output_tokens": "total_output_tokens",
+                "cost_usd": "total_cost_usd",
+                "saved_cost_usd": "saved_cost_usd",
+                "unpriced_calls": "unpriced_calls",
+                "uncounted_calls": "uncounted_calls",
+                "duration_ns": "duration_ns",
+                "tool_calls": "tool_calls",
+            }.items()
+        }
+        statement = (
+            select(
+                func.count(func.distinct(sessions.c.id)).label("sessions"),
+                completed.label("completed"),
+                func.count().label("traces"),
+                *sums.values(),
+            )
+            .select_from(joined)
+            .where(*where)
+        )
+        with self._database.reading() as connection:
+            row = connection.execute(statement).mappings().one()
+        return Stats(**{name: _summed(name, value) for name, value in row.items()})
+
+    def skipped(self) -> Mapping[str, int]:
+        """How many turns show nowhere, by reason."""
+        ask = select(skips.c.reason, func.count()).where(skips.c.org_id == self._org)
+        with self._database.reading() as connection:
+            return dict(connection.execute(ask.group_by(skips.c.reason)).all())
+
+    def facets(self, name: str, *, begins: str, limit: int) -> tuple[Facet, ...]:
+        """The values of a field, the most frequent first."""
+        if name == "tag":
+            return self._tags(begins, limit)
+        known = (
+            "model",
+            "provider",
+            "tool",
+            "agent",
+            "kind",
+            "error",
+            "outcome",
+            "stop",
+            "harness",
+        )
+        if name not in known:
+            raise BadQuery(
+                f"there is no list of {name!r}", 0, f"there are: {', '.join(known)}, tag"
+            )
+        return self._facets(name, begins, limit)
+
+    def _facets(self, name: str, begins: str, limit: int) -> tuple[Facet, ...]:
+        number = func.count().label("number")
+        statement = (
+            select(facets.c.value, number)
+            .where(
+                facets.c.org_id == self._org,
+                facets.c.name == name,
+                facets.c.value >= begins,
+                facets.c.value < begins + "\U0010ffff",
+            )
+            .group_by(facets.c.value)
+            .order_by(number.desc(), facets.c.value)
+            .limit(limit)
+        )
+        with self._database.reading() as connection:
+            return tuple(Facet(value, count) for value, count in connection.execute(statement))
+
+    def _tags(self, begins: str, limit: int) -> tuple[Facet, ...]:
+        harness = select(facets.c.session_id, facets.c.value.label("tag")).where(
+            facets.c.org_id == self._org, facets.c.name == "tag"
+        )
+        people = select(tags.c.session_id, tags.c.tag).where(tags.c.org_id == self._org)
+        both = harness.union(people).subquery()
+        number = func.count().label("number")
+        statement = (
+            select(both.c.tag, number)
+            .where(both.c.tag >= begins, both.c.tag < begins + "\U0010ffff")
+            .group_by(both.c.tag)
+            .order_by(number.desc(), both.c.tag)
+            .limit(limit)
+        )
+        with self._database.reading() as connection:
+            return tuple(Facet(value, count) for value, count in connection.execute(statement))
+
+
+_MAYBE = frozenset({"input_tokens", "output_tokens", "cost_usd", "saved_cost_usd"})
+
+
+def _summed(name: str, value: Any) -> Any:
+    if value is None:
+        return None if name in _MAYBE else 0
+    return value if name in ("cost_usd", "saved_cost_usd") else int(value)
+
+
+def last_seq(connection: Connection, org_id: str) -> int:
+    """The number of a tenant's last change."""
+    return int(
+        connection.execute(select(clocks.c.seq).where(clocks.c.org_id == org_id)).scalar() or 0
+    )
+
+
+# --- cursors ----------------------------------------------------------------------------------
+
+
+def _sort(noun: Noun, name: str) -> Sort:
+    sort = SORTS[noun].get(name)
+    if sort is None:
+        there = ", ".join(SORTS[noun])
+        raise BadQuery(f"{noun.value} cannot be sorted by {name!r}", 0, f"sorts: {there}")
+    return sort
+
+
+def _behind(noun: Noun, sort: Sort, place: _Place, *, descending: bool) -> ColumnElement[bool]:
+    by, tie = sort.expression, TIES[noun]
+    if by is tie:
+        return by < place.value if descending else by > place.value  # type: ignore[no-any-return]
+    # The first part is the one that an index can begin with.
+    if descending:
+        return and_(by <= place.value, or_(by < place.value, tie < place.id))
+    return and_(by >= place.value, or_(by > place.value, tie > place.id))
+
+
+def _direction(ask: Ask) -> str:
+    return "desc" if ask.descending else "asc"
+
+
+def _cursor(name: str, ask: Ask, place: _Place) -> str:
+    told = {"sort": name, "dir": _direction(ask), "val": str(place.value), "id": str(place.id)}
+    text = json.dumps(told, separators=(",", ":")).encode()
+    return base64.urlsafe_b64encode(text).decode().rstrip("=")
+
+
+def _read_cursor(ask: Ask, name: str, sort: Sort, noun: Noun) -> _Place:
+    try:
+        padded = ask.cursor + "=" * (-len(ask.cursor) % 4)
+        told = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        said = {key: told[key] for key in ("sort", "dir", "val", "id")}
+        if not all(isinstance(value, str) for value in said.values()) or not said["id"]:
+            raise ValueError("not a cursor")
+        if (said["sort"], said["dir"]) != (name, _direction(ask)):
+            raise BadCursor(
+                f"the cursor is from a list by {said['sort']}, {said['dir']}",
+                "ask for the first page of this list again",
+            )
+        tie = said["id"] if noun in (Noun.SESSIONS, Noun.TRACES) else int(said["id"])
+        if noun is Noun.SESSIONS:
+            tie = _uuid(said["id"])
+        return _Place(sort.read(said["val"]), tie)
+    except (ValueError, TypeError, KeyError, ArithmeticError, binascii.Error) as error:
+        raise BadCursor(
+            "the cursor cannot be read", "take it from next_cursor as it is, or leave it out"
+        ) from error
+
+
+def _uuid(text: str) -> str:
+    low, high = uuid_range(text)
+    if low is None or low != high:
+        raise ValueError("not an id")
+    return low

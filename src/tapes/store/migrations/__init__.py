@@ -1,0 +1,1 @@
+"""The history of the tables: one chain of revisions for both databases."""

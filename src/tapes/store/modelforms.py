@@ -1,0 +1,184 @@
+"""Rows of the read model ⇄ values of their columns.
+
+Rule 1: a row that is read is equal to the one that was written, as far as columns can hold it:
+        money to a millionth of a millionth, whole numbers of 64 bits. `as_kept` gives those rows.
+
+Knows nothing of databases.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from decimal import Decimal
+from enum import Enum
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from tapes.jsontext import Json
+from tapes.rows import (
+    Fidelity,
+    Link,
+    LinkKind,
+    ModelUsage,
+    Projection,
+    Session,
+    Span,
+    SpanKind,
+    Status,
+    Task,
+    Trace,
+    content_hash,
+)
+from tapes.store.columns import money, read, whole, written
+
+AnyRow = TypeVar("AnyRow", Session, Trace, Span, Link)
+
+_NAMES: Mapping[type, tuple[str, ...]] = {
+    kind: tuple(f.name for f in fields(kind)) for kind in (Session, Trace, Span, Link)
+}
+_BITS = 20
+_LAST_MS = (1 << 42) - 1
+
+
+# --- out --------------------------------------------------------------------------------------
+
+
+def session_values(session: Session) -> dict[str, Any]:
+    """The columns of a session."""
+    values = _values(session)
+    values["model_usage"] = [_usage_form(usage) for usage in session.model_usage]
+    values["tasks"] = [asdict(task) for task in session.tasks]
+    values["kind_counts"] = dict(session.kind_counts)
+    values["duration_ns"] = whole(session.duration_ns)
+    values["total_tokens"] = whole(session.total_tokens)
+    values["content_hash"] = content_hash(session)
+    return values
+
+
+def trace_values(trace: Trace) -> dict[str, Any]:
+    """The columns of a trace."""
+    values = _values(trace)
+    values["total_tokens"] = _sum(trace.total_input_tokens, trace.total_output_tokens)
+    values["content_hash"] = content_hash(trace)
+    return values
+
+
+def span_values(span: Span) -> dict[str, Any]:
+    """The columns of a span, but for its place."""
+    values = _values(span)
+    usage = span.usage if isinstance(span.usage, dict) else {}
+    values["total_tokens"] = _sum(usage.get("prompt_tokens"), usage.get("completion_tokens"))
+    values["content_hash"] = content_hash(span)
+    values["input"] = list(span.input) or None
+    values["output"] = list(span.output) or None
+    return values
+
+
+def link_values(link: Link) -> dict[str, Any]:
+    """The columns of a link."""
+    return _values(link)
+
+
+def _values(row: Session | Trace | Span | Link) -> dict[str, Any]:
+    return {name: _plain(getattr(row, name)) for name in _NAMES[type(row)]}
+
+
+def _plain(value: Any) -> Any:
+    kind = type(value)
+    if kind is str or value is None:  # most are
+        return value
+    if kind is int:
+        return whole(value)
+    return value.value if isinstance(value, Enum) else value
+
+
+def _sum(one: Json, other: Json) -> int | None:
+    known = [n for n in (one, other) if isinstance(n, int)]
+    return whole(sum(known)) if known else None
+
+
+def _usage_form(usage: ModelUsage) -> dict[str, Json]:
+    form = asdict(usage)
+    form["cost_usd"] = None if usage.cost_usd is None else str(usage.cost_usd)
+    return form
+
+
+def place_of(started_at: int, *ids: str) -> int:
+    """A number that says where a row stands in time, and hardly ever is another row's as well."""
+    ms = max(0, min(started_at // 1_000_000, _LAST_MS))
+    digest = blake2b("\0".join(ids).encode("utf-8", "replace"), digest_size=4).digest()
+    return ms << _BITS | int.from_bytes(digest) >> (32 - _BITS)
+
+
+# --- in ---------------------------------------------------------------------------------------
+
+
+def session_of(row: Mapping[Any, Any]) -> Session:
+    """The session of a row."""
+    said = {name: row[name] for name in _NAMES[Session]}
+    said["placeholder"] = bool(said["placeholder"])
+    said["has_git_activity"] = bool(said["has_git_activity"])
+    said["fidelity"] = Fidelity(said["fidelity"])
+    said["model_usage"] = tuple(_usage_of(form) for form in row["model_usage"] or ())
+    said["tasks"] = tuple(Task(**form) for form in row["tasks"] or ())
+    said["kind_counts"] = tuple(sorted((row["kind_counts"] or {}).items()))
+    return Session(**said)
+
+
+def _usage_of(form: dict[str, Json]) -> ModelUsage:
+    cost = form["cost_usd"]
+    return ModelUsage(**form | {"cost_usd": None if cost is None else Decimal(cost)})
+
+
+def trace_of(row: Mapping[Any, Any]) -> Trace:
+    """The trace of a row."""
+    said = {name: row[name] for name in _NAMES[Trace]}
+    said["status"], said["fidelity"] = Status(said["status"]), Fidelity(said["fidelity"])
+    return Trace(**said)
+
+
+def span_of(row: Mapping[Any, Any]) -> Span:
+    """The span of a row; without input and output where the row was read without."""
+    said = {name: row[name] for name in _NAMES[Span] if name in row}
+    said["kind"], said["status"] = SpanKind(said["kind"]), Status(said["status"])
+    said["fidelity"] = Fidelity(said["fidelity"])
+    for name in ("input", "output"):
+        said[name] = tuple(said.get(name) or ())
+    return Span(**said)
+
+
+def link_of(row: Mapping[Any, Any]) -> Link:
+    """The link of a row."""
+    said = {name: row[name] for name in _NAMES[Link]}
+    said["kind"] = LinkKind(said["kind"])
+    return Link(**said)
+
+
+# --- as columns hold it -----------------------------------------------------------------------
+
+
+def row_as_kept(row: AnyRow) -> AnyRow:
+    """The row as it comes back from a database."""
+    held: dict[str, Any] = {}
+    for name in _NAMES[type(row)]:
+        value = getattr(row, name)
+        if isinstance(value, bool | Enum | str):
+            continue
+        if isinstance(value, int):
+            held[name] = whole(value)
+        elif isinstance(value, Decimal):
+            held[name] = money(value)
+        elif isinstance(value, dict | list):
+            held[name] = read(written(value))
+        elif name in ("input", "output"):
+            held[name] = tuple(read(written(list(value))))
+    return replace(row, **held)
+
+
+def as_kept(rows: Projection) -> Projection:
+    """The rows as they come back from a database, without what is skipped."""
+    return Projection(
+        tuple(map(row_as_kept, rows.sessions)),
+        tuple(map(row_as_kept, rows.traces)),
+        tuple(map(row_as_kept, rows.spans)),
+        tuple(map(row_as_kept, rows.links)),
+    )

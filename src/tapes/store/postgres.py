@@ -1,0 +1,334 @@
+"""The log in PostgreSQL: for several machines, and for teams.
+
+Rule 1: writers do not wait for each other but where they must: for a turn that others are packed
+        against, for the number of a change.
+Rule 2: tables change under one advisory lock, in one transaction.
+Rule 3: words are found by sets of terms (tsvector) that we made ourselves: the same terms as in
+        SQLite, so that both find the same.
+
+Knows nothing of what is kept.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.types.json import set_json_loads
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    MetaData,
+    Table,
+    cast,
+    create_engine,
+    event,
+    exc,
+    exists,
+    func,
+    literal,
+    select,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, TSQUERY, TSVECTOR
+from sqlalchemy.types import Text
+
+from tapes.errors import TapesError, UnavailableStore, UnreadableStore
+from tapes.loosejson import loose
+from tapes.store.columns import Id
+from tapes.store.database import Database, Either, Every, Term, Wanted, WordIndex, Words
+from tapes.store.migrate import made_ready
+from tapes.store.sql import SqlStore
+from tapes.store.tables import metadata
+
+_CONNECTIONS, _MORE = 8, 8
+_CONNECT_S = 10
+# Advisory locks are numbers; this one is for changing tables.
+_MIGRATING = int.from_bytes(b"tlog", "big")
+# A log of this size is vacuumed while the caller waits.
+_SMALL = 256 * 1024 * 1024
+
+
+def open_postgres(dsn: str) -> SqlStore:
+    """The log in a database, whose tables are made where there are none.
+
+    Raises UnreadableStore (NewerStore) or UnavailableStore.
+    """
+    database = PostgresDatabase(dsn)
+    try:
+        made_ready(database)
+    except BaseException:
+        database.close()
+        raise
+    return SqlStore(database)
+
+
+class PostgresDatabase(Database):
+    """A PostgreSQL database, by its DSN: a URL or libpq's own form."""
+
+    def __init__(self, dsn: str) -> None:
+        self.name = shown_name(dsn)
+        self._dsn = dsn
+        self.span_words = _Terms("span_words")
+        self.session_words = _Terms("session_words")
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._engine = create_engine(
+            "postgresql+psycopg://",
+            creator=self._connect,
+            pool_size=_CONNECTIONS,
+            max_overflow=_MORE,
+            pool_pre_ping=True,
+        )
+        event.listen(self._engine, "connect", _prepare)
+        self.dialect = self._engine.dialect
+        self._reading = self._engine.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(
+            self._dsn, connect_timeout=_CONNECT_S, application_name="tapes", autocommit=False
+        )
+
+    def _here(self) -> None:
+        """Connections do not cross a fork: the child has its own, and leaves the parent's open."""
+        if self._pid != os.getpid():
+            self._engine.dispose(close=False)
+            self._begin()
+
+    # --- transactions
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that sees one moment."""
+        self._here()
+        with self._translated(), self._reading.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that changes something."""
+        self._here()
+        with self._translated(), self._engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def migrating(self) -> Iterator[Connection]:
+        """Under the lock for changing tables."""
+        with self.writing() as connection:
+            lock = text("SELECT pg_advisory_xact_lock(:number)")
+            connection.execute(lock, {"number": _MIGRATING})
+            yield connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
+            raise self._error(error) from error
+        except exc.ProgrammingError as error:
+            if isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
+                raise UnreadableStore(
+                    f"{self.name}: {_said(error)}", "grant the user of the DSN what it lacks"
+                ) from error
+            raise
+
+    def _error(self, error: Exception) -> TapesError:
+        return UnavailableStore(
+            f"the log {self.name} cannot be used just now: {_said(error)}",
+            f"check that it can be reached: psql {self.name}",
+        )
+
+    def keep_copy(self, version: str) -> None:
+        """Nothing: a server is backed up where it runs; what fails is rolled back."""
+
+    # --- its own way
+
+    def json_text(self, column: Column[Any], path: tuple[str, ...]) -> ColumnElement[str]:
+        """By the path operator."""
+        place = cast(literal(list(path), ARRAY(Text)), ARRAY(Text))
+        return column.op("#>>", return_type=Text())(place)
+
+    def new_turn_ids(self, connection: Connection, count: int) -> Sequence[int]:
+        """The next numbers of the sequence."""
+        return sorted(connection.execute(_NEW_IDS, {"count": count}).scalars())
+
+    @contextmanager
+    def leading(self) -> Iterator[bool]:
+        """Any number of processes may derive: each takes sessions that no other has."""
+        yield True
+
+    # --- keeping
+
+    def wipe(self) -> bool:
+        """Have dead rows taken out of all tables."""
+        self._here()
+        plain = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        with self._translated(), plain.connect() as connection:
+            for table in (*metadata.tables, "span_words", "session_words"):
+                connection.exec_driver_sql(f'VACUUM "{table}"')
+        return True
+
+    def is_small(self) -> bool:
+        """Whether the log is."""
+        with self.reading() as connection:
+            size = connection.execute(text("SELECT pg_total_relation_size('raw_turns')")).scalar()
+        return (size or 0) < _SMALL
+
+    def backups(self) -> tuple[str, ...]:
+        """None that we know of."""
+        return ()
+
+    def backup(self, path: str) -> None:
+        """Not ours to do. Raises UnavailableStore."""
+        raise UnavailableStore(
+            f"{self.name} is backed up where it runs, not into {path}",
+            f"use pg_dump, or copy the log into a file: tapes db copy {self.name} {path}",
+        )
+
+    def damage(self) -> tuple[str, ...]:
+        """What the server keeps whole itself is not looked at."""
+        return ()
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        if self._pid == os.getpid():
+            self._engine.dispose()
+
+
+_NEW_IDS = text(
+    "SELECT nextval(pg_get_serial_sequence('raw_turns', 'id')) FROM generate_series(1, :count)"
+)
+
+
+def _prepare(connection: psycopg.Connection[Any], _: Any) -> None:
+    set_json_loads(loose, connection)
+    with connection.cursor() as cursor:
+        # What is acknowledged is on the server's disk, whatever its own setting says.
+        cursor.execute(
+            "SELECT set_config('synchronous_commit', 'on', false)"
+            " WHERE current_setting('synchronous_commit') = 'off'"
+        )
+    connection.commit()
+
+
+def _said(error: Exception) -> str:
+    said = str(getattr(error, "orig", None) or error)
+    return said.strip().partition("\n")[0]
+
+
+def shown_name(dsn: str) -> str:
+    """A DSN for people: without its password."""
+    try:
+        told = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as error:
+        raise UnreadableStore(
+            "the DSN of PostgreSQL cannot be read", "write postgresql://user@host:5432/name"
+        ) from error
+    user = f"{told['user']}@" if told.get("user") else ""
+    port = f":{told['port']}" if told.get("port") else ""
+    host = str(told.get("host") or "")
+    place = host if not host.startswith("/") else ""
+    return f"postgresql://{user}{place}{port}/{told.get('dbname') or ''}"
+
+
+# --- words ------------------------------------------------------------------------------------
+
+# What has at most so many rows is gone through row by row.
+_RARE = 2000
+
+
+class _Terms(WordIndex):
+    """A table of sets of terms, by the place of their row."""
+
+    def __init__(self, name: str) -> None:
+        self._table = Table(
+            name,
+            MetaData(),  # of its own: the other database has no such table
+            Column("place", BigInteger, primary_key=True),
+            Column("org_id", Id(), nullable=False),
+            Column("prompt", TSVECTOR, nullable=False),
+            Column("words", TSVECTOR, nullable=False),
+        )
+        self._insert = text(
+            f"INSERT INTO {name} (place, org_id, prompt, words) VALUES (:place, :org,"
+            " array_to_tsvector(CAST(:prompt AS text[])),"
+            " array_to_tsvector(CAST(:words AS text[])))"
+        )
+        self._delete = text(f"DELETE FROM {name} WHERE place = :place AND org_id = :org")
+
+    def replace(self, connection: Connection, old: Iterable[Words], new: Iterable[Words]) -> None:
+        """Old rows out, new rows in."""
+        gone = [{"place": words.place, "org": words.org_id} for words in old]
+        come = [
+            {
+                "place": words.place,
+                "org": words.org_id,
+                "prompt": sorted(words.prompt),
+                "words": sorted(words.prompt | words.rest),
+            }
+            for words in new
+        ]
+        for statement, rows in ((self._delete, gone), (self._insert, come)):
+            if rows:
+                connection.execute(statement, rows)
+
+    def _matches(
+        self, org_id: str, wanted: Wanted, *, in_prompt: bool = False
+    ) -> ColumnElement[bool]:
+        column = self._table.c.prompt if in_prompt else self._table.c.words
+        asked = cast(literal(_expression(wanted), Text), TSQUERY)
+        return (self._table.c.org_id == org_id) & column.op("@@")(asked)
+
+    def places(self, org_id: str, wanted: Wanted) -> Any:
+        """All rows that match."""
+        return select(self._table.c.place).where(self._matches(org_id, wanted))
+
+    def has(self, org_id: str, wanted: Wanted, place: ColumnElement[int]) -> ColumnElement[bool]:
+        """A look-up of one row."""
+        return exists().where(self._table.c.place == place, self._matches(org_id, wanted))
+
+    def latest(
+        self,
+        connection: Connection,
+        org_id: str,
+        wanted: Wanted,
+        *,
+        below: int | None,
+        limit: int,
+        in_prompt: bool = False,
+    ) -> Sequence[int]:
+        """The highest places that match."""
+        place = self._table.c.place
+        ask = select(place).where(self._matches(org_id, wanted, in_prompt=in_prompt))
+        if below is not None:
+            ask = ask.where(place < below)
+        return connection.execute(ask.order_by(place.desc()).limit(limit)).scalars().all()
+
+    def is_rare(self, connection: Connection, org_id: str, wanted: Wanted) -> bool:
+        """Whether at most so many match."""
+        some = self.places(org_id, wanted).limit(_RARE + 1).subquery()
+        number = connection.execute(select(func.count()).select_from(some)).scalar()
+        return (number or 0) <= _RARE
+
+    def forget_all(self, connection: Connection) -> None:
+        """An empty table."""
+        connection.execute(self._table.delete())
+
+
+def _expression(wanted: Wanted) -> str:
+    match wanted:
+        case Term(term, begins):
+            quoted = term.replace("\\", "\\\\").replace("'", "''")
+            return f"'{quoted}':*" if begins else f"'{quoted}'"
+        case Every(parts):
+            return "(" + " & ".join(map(_expression, parts)) + ")"
+        case Either(parts):
+            return "(" + " | ".join(map(_expression, parts)) + ")"

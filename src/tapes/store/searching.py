@@ -1,0 +1,349 @@
+"""Finding by words and by ids.
+
+How words are found: the index says which rows have all terms of what was asked for; where terms
+alone do not decide (a phrase, a name with dots), the texts themselves are looked through.
+
+Rule 1: of spans, those come first in which the words stand in what a person asked; each newest
+        first. The order does not depend on what else is there, so a cursor stays good.
+Rule 2: a text without a letter or digit is an error, never an empty result.
+Rule 3: where not everything was looked through, the page says so.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, case, exists, literal, or_, select
+
+from tapes.errors import BadCursor, BadQuery
+from tapes.rows import Span
+from tapes.store.base import MOST, Excerpt, Found, Hit, Noun, Page
+from tapes.store.database import Database, Either, Every, Term, Wanted
+from tapes.store.fields import uuid_range
+from tapes.store.filters import All, Condition, Field, Has, Not, Some, Text, texts_in
+from tapes.store.modelforms import span_of
+from tapes.store.spantexts import Said, said_by
+from tapes.store.tables import raw_turns, sessions, spans, traces
+from tapes.store.words import asked_terms, excerpt, is_simple, places_of, stands_in, terms_of
+
+# How many spans are looked through at most, for one phrase in a list or one page of hits.
+_LOOKED_THROUGH = 2000
+_EXCERPTS = 3
+
+
+def wanted_by(text: Text) -> Wanted:
+    """The terms that a row with this text has. Raises BadQuery."""
+    terms = asked_terms(text.text)
+    if not terms:
+        raise BadQuery(
+            f"there is no letter or digit to look for in {text.text!r}"
+            f" (character {text.place + 1})",
+            text.place,
+        )
+    last = Term(terms[-1], text.as_prefix)
+    return Every((*map(Term, terms[:-1]), last))
+
+
+class WordTexts:
+    """Conditions on words, for lists of one tenant."""
+
+    def __init__(self, database: Database, connection: Connection, org_id: str) -> None:
+        self._database, self._connection, self._org = database, connection, org_id
+        self._cut: list[str] = []
+
+    def remarks(self) -> tuple[str, ...]:
+        """What was not looked at."""
+        return tuple(self._cut)
+
+    def condition(self, noun: Noun, text: Text) -> ColumnElement[bool]:
+        """The rows of a list in which a text stands."""
+        wanted = wanted_by(text)
+        match noun:
+            case Noun.SPANS:
+                return self._in_span(text, wanted)
+            case Noun.TURNS:
+                return self._above(text, wanted, spans.c.raw_turn_id, raw_turns.c.id)
+            case Noun.TRACES:
+                return self._above(text, wanted, spans.c.trace_id, traces.c.trace_id)
+            case Noun.SESSIONS:
+                # Titles are short: that all terms are in one says enough.
+                titles = self._database.session_words.places(self._org, wanted)
+                found = self._above(text, wanted, spans.c.session_id, sessions.c.id)
+                return or_(sessions.c.place.in_(titles), found)
+
+    def _in_span(self, text: Text, wanted: Wanted) -> ColumnElement[bool]:
+        if is_simple(text.text):
+            return spans.c.place.in_(self._database.span_words.places(self._org, wanted))
+        return spans.c.place.in_(self._exactly(text, wanted))
+
+    def _above(
+        self, text: Text, wanted: Wanted, mine: ColumnElement[Any], its: ColumnElement[Any]
+    ) -> ColumnElement[bool]:
+        """The rows to which spans with this text belong."""
+        words = self._database.span_words
+        if not is_simple(text.text) or words.is_rare(self._connection, self._org, wanted):
+            found = select(mine).where(spans.c.org_id == self._org, self._in_span(text, wanted))
+            return its.in_(found)
+        # So many have it that it is faster to look whether a row has one of them.
+        return exists().where(
+            spans.c.org_id == self._org, mine == its, words.has(self._org, wanted, spans.c.place)
+        )
+
+    def _exactly(self, text: Text, wanted: Wanted) -> list[int]:
+        """The places of the spans in which a text stands as it was asked for."""
+        candidates = self._database.span_words.latest(
+            self._connection, self._org, wanted, below=None, limit=_LOOKED_THROUGH + 1
+        )
+        if len(candidates) > _LOOKED_THROUGH:
+            self._cut.append(
+                f"only the newest {_LOOKED_THROUGH} spans with these words were looked through"
+                f" for {text.text!r}"
+            )
+        some = candidates[:_LOOKED_THROUGH]
+        return [
+            place
+            for place, span in read_spans(self._connection, self._org, some)
+            if _stands(text, [said.text for said in said_by(span)])
+        ]
+
+
+def read_spans(
+    connection: Connection, org_id: str, places: Sequence[int]
+) -> Iterator[tuple[int, Span]]:
+    """The spans at these places, in their order."""
+    for start in range(0, len(places), 100):
+        some = places[start : start + 100]
+        ask = select(spans).where(spans.c.place.in_(some), spans.c.org_id == org_id)
+        rows = {row["place"]: row for row in connection.execute(ask).mappings()}
+        yield from ((place, span_of(rows[place])) for place in some if place in rows)
+
+
+# --- what a span says -------------------------------------------------------------------------
+
+
+def _stands(text: Text, texts: Sequence[str]) -> bool:
+    """Whether a text stands in one of several: by its terms where these decide, else as it is."""
+    if not is_simple(text.text):
+        return any(stands_in(text.text, each, as_prefix=text.as_prefix) for each in texts)
+    *_, term = asked_terms(text.text)
+    if text.as_prefix:
+        return any(known.startswith(term) for each in texts for known in terms_of(each))
+    return any(term in terms_of(each) for each in texts)
+
+
+def _leaves(where: Condition) -> Iterator[Field | Has]:
+    match where:
+        case Field() | Has():
+            yield where
+        case All(parts) | Some(parts):
+            for part in parts:
+                yield from _leaves(part)
+        case Not(inner):
+            yield from _leaves(inner)
+        case Text():
+            return
+
+
+def _holds(where: Condition, held: Mapping[Field | Has, bool], texts: Sequence[str]) -> bool:
+    """Whether a condition holds for a row: of its fields the database said, of texts these say."""
+    match where:
+        case All(parts):
+            return all(_holds(part, held, texts) for part in parts)
+        case Some(parts):
+            return any(_holds(part, held, texts) for part in parts)
+        case Not(inner):
+            return not _holds(inner, held, texts)
+        case Text():
+            return _stands(where, texts)
+        case Field() | Has():
+            return held[where]
+
+
+def _candidates(where: Condition) -> Wanted | None:
+    """The terms that every row has for which a condition holds, or None where that says nothing."""
+    match where:
+        case Text():
+            return wanted_by(where)
+        case All(parts):
+            known = [part for part in map(_candidates, parts) if part is not None]
+            return Every(tuple(known)) if known else None
+        case Some(parts):
+            each = [_candidates(part) for part in parts]
+            known = [part for part in each if part is not None]
+            return Either(tuple(known)) if known and len(known) == len(each) else None
+        case _:
+            return None
+
+
+# --- hits -------------------------------------------------------------------------------------
+
+# In prompts; elsewhere; nothing more.
+_IN_PROMPT, _ELSEWHERE, _OVER = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Spans for which a condition with words holds. `compile` makes SQL of its fields."""
+
+    database: Database
+    connection: Connection
+    org_id: str
+    where: Condition
+    compile: Callable[[Condition], ColumnElement[bool]]
+
+    def page(self, cursor: str, limit: int) -> Page[Hit]:
+        """One page of hits. Raises BadQuery and BadCursor."""
+        wanted = _candidates(self.where)
+        if wanted is None:
+            raise BadQuery(
+                "there are no words to look for", 0, "write some, or use the list of spans"
+            )
+        limit = max(1, min(limit, MOST))
+        tier, below = _read_cursor(cursor)
+        hits, looked = list[tuple[int, int, Hit]](), 0
+        while tier != _OVER and len(hits) <= limit and looked < _LOOKED_THROUGH:
+            size = max(limit + 1, min(looked, 500))
+            places = self.database.span_words.latest(
+                self.connection,
+                self.org_id,
+                wanted,
+                below=below,
+                limit=size,
+                in_prompt=tier == _IN_PROMPT,
+            )
+            hits += ((tier, place, hit) for place, hit in self._hits(places, tier))
+            looked += len(places)
+            tier, below = (tier, places[-1]) if len(places) == size else (tier + 1, None)
+        items = tuple(hit for _, _, hit in hits[:limit])
+        if len(hits) > limit:
+            return Page(items, _cursor(hits[limit - 1][0], hits[limit - 1][1]))
+        remarks = () if tier == _OVER else (f"{looked} spans with these words were looked through",)
+        return Page(items, None if tier == _OVER else _cursor(tier, below), remarks=remarks)
+
+    def _hits(self, places: Sequence[int], tier: int) -> Iterator[tuple[int, Hit]]:
+        held = self._held(places)
+        for place, span in read_spans(self.connection, self.org_id, places):
+            said = list(said_by(span))
+            known = held.get(place, {})
+            prompts = [each.text for each in said if each.is_prompt]
+            in_prompt = _holds(self.where, known, prompts)
+            if tier == _ELSEWHERE and in_prompt:
+                continue  # it came before
+            if in_prompt or _holds(self.where, known, [each.text for each in said]):
+                yield place, Hit(span, in_prompt, _excerpts(self.where, said))
+
+    def _held(self, places: Sequence[int]) -> Mapping[int, Mapping[Field | Has, bool]]:
+        """Which fields of the condition hold, by place."""
+        leaves = list(dict.fromkeys(_leaves(self.where)))
+        if not leaves or not places:
+            return {}
+        columns = [
+            case((self.compile(leaf), literal(1)), else_=literal(0)).label(f"leaf_{n}")
+            for n, leaf in enumerate(leaves)
+        ]
+        ask = select(spans.c.place, *columns).where(
+            spans.c.place.in_(places), spans.c.org_id == self.org_id
+        )
+        return {
+            row[0]: {leaf: bool(value) for leaf, value in zip(leaves, row[1:], strict=True)}
+            for row in self.connection.execute(ask)
+        }
+
+
+def _excerpts(where: Condition, said: Sequence[Said]) -> tuple[Excerpt, ...]:
+    """The parts of texts in which something that was asked for stands, prompts first."""
+    asked, found = tuple(texts_in(where)), list[Excerpt]()
+    for each in sorted(said, key=lambda text: not text.is_prompt):
+        places = [
+            place
+            for text in asked
+            for place in places_of(text.text, each.text, as_prefix=text.as_prefix)
+        ]
+        if places:
+            found.append(Excerpt(each.where, *excerpt(each.text, places)))
+        if len(found) == _EXCERPTS:
+            break
+    return tuple(found)
+
+
+def _cursor(tier: int, below: int | None) -> str:
+    return f"{tier}.{'' if below is None else below}"
+
+
+def _read_cursor(cursor: str) -> tuple[int, int | None]:
+    if not cursor:
+        return _IN_PROMPT, None
+    tier, dot, below = cursor.partition(".")
+    if tier not in ("0", "1") or not dot or not (below == "" or below.isdigit()):
+        raise BadCursor("the cursor cannot be read", "take it from next_cursor as it is")
+    return int(tier), int(below) if below else None
+
+
+# --- ids --------------------------------------------------------------------------------------
+
+# Shorter beginnings of ids name too many things; a whole id may be shorter.
+SHORTEST = 8
+
+
+def find_ids(connection: Connection, org_id: str, text: str, limit: int) -> tuple[Found, ...]:
+    """What has this id, or one that begins so: whole ids first."""
+    text = text.strip()
+    found: dict[tuple[Noun, str, str], Found] = {}
+    for each in _found(connection, org_id, text, limit):
+        found.setdefault((each.noun, each.id, each.trace_id), each)
+    ordered = sorted(found.values(), key=lambda each: not each.whole)
+    return tuple(ordered[:limit])
+
+
+def _found(connection: Connection, org_id: str, text: str, limit: int) -> Iterator[Found]:
+    if not text:
+        return
+    low, high = uuid_range(text)
+    if low is not None and len(text.replace("-", "")) >= SHORTEST:
+        ask = select(sessions.c.id).where(
+            sessions.c.org_id == org_id, sessions.c.id >= low, sessions.c.id <= high
+        )
+        for (session_id,) in connection.execute(ask.limit(limit)):
+            yield Found(Noun.SESSIONS, session_id, session_id, by="id", whole=low == high)
+    if text.isdigit() and len(text) < 19:
+        ask = select(raw_turns.c.id, raw_turns.c.session_id).where(
+            raw_turns.c.org_id == org_id, raw_turns.c.id == int(text)
+        )
+        for turn_id, session_id in connection.execute(ask):
+            yield Found(Noun.TURNS, str(turn_id), session_id, by="id", whole=True)
+    for noun, by, column, columns, prefix in _ID_COLUMNS:
+        ask = select(column, *columns).where(
+            column.table.c.org_id == org_id, _begins(column, prefix + text)
+        )
+        if noun is Noun.TURNS:
+            ask = ask.where(raw_turns.c.request_id != "")
+        if by == "response_id":
+            ask = ask.where(spans.c.response_id != "")
+        for value, id_, session_id, trace_id in connection.execute(
+            ask.order_by(column).limit(limit)
+        ):
+            whole = value == prefix + text
+            yield Found(noun, str(id_), session_id, trace_id, by, whole)
+
+
+def _begins(column: ColumnElement[str], text: str) -> ColumnElement[bool]:
+    if len(text) < SHORTEST:
+        return column == text
+    return (column >= text) & (column < text + "\U0010ffff")
+
+
+_NONE = literal("")
+_SESSION = (sessions.c.id, sessions.c.id.label("session"), _NONE)
+_TRACE = (traces.c.trace_id.label("id"), traces.c.session_id, traces.c.trace_id.label("trace"))
+_SPAN = (spans.c.span_id.label("id"), spans.c.session_id, spans.c.trace_id)
+_TURN = (raw_turns.c.id, raw_turns.c.session_id, _NONE)
+# What is looked for, by which id, and what may stand before it.
+_ID_COLUMNS: tuple[tuple[Noun, str, Any, tuple[Any, ...], str], ...] = (
+    (Noun.SESSIONS, "harness_session_id", sessions.c.harness_session_id, _SESSION, ""),
+    (Noun.TRACES, "trace_id", traces.c.trace_id, _TRACE, ""),
+    (Noun.TRACES, "request_id", traces.c.trace_id, _TRACE, "trc_"),
+    (Noun.SPANS, "span_id", spans.c.span_id, _SPAN, ""),
+    (Noun.SPANS, "request_id", spans.c.span_id, _SPAN, "llm_"),
+    (Noun.SPANS, "response_id", spans.c.response_id, _SPAN, ""),
+    (Noun.TURNS, "request_id", raw_turns.c.request_id, _TURN, ""),
+)

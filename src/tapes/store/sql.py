@@ -1,0 +1,198 @@
+"""The store over a database: what SQLite and PostgreSQL share, which is nearly all."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+from sqlalchemy import func, select
+
+from tapes.errors import DamagedStore
+from tapes.rows import NO_ORG, RawTurn
+from tapes.store.appending import Appending, count_drops
+from tapes.store.base import Receipt
+from tapes.store.database import Database
+from tapes.store.erasing import Erasing, Purge
+from tapes.store.logreading import TurnReader, unnamed_turns
+from tapes.store.model import strays
+from tapes.store.placing import Placements, PlacingWork
+from tapes.store.project import SqlProject
+from tapes.store.tables import dirty, drops, raw_turns
+from tapes.store.turnforms import Prepared
+from tapes.store.working import TakenWork, Working
+
+
+class SqlStore:
+    """The log and its read model in one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.name = database.name
+        self._appending = Appending(database)
+        self._working = Working(database)
+        self._placements = Placements(database)
+        self._erasing = Erasing(database, self._appending.forget)
+
+    # --- appending
+
+    def append(self, turns: Sequence[RawTurn]) -> list[Receipt]:
+        """Keep turns, all or none."""
+        return self._appending.append(turns)
+
+    def append_prepared(self, turns: Sequence[Prepared]) -> list[Receipt]:
+        """Keep turns whose parts are ready: `prepare` may have run in other threads."""
+        return self._appending.append_prepared(turns)
+
+    def count_drops(self, numbers: Mapping[tuple[str, str, str], int]) -> None:
+        """Add to the numbers of exchanges that became no turn."""
+        if numbers:
+            with self.database.writing() as connection:
+                count_drops(self.database, connection, numbers)
+
+    # --- tenants
+
+    def project(self, org_id: str = NO_ORG) -> SqlProject:
+        """What belongs to one tenant."""
+        return SqlProject(self.database, org_id, self._erasing)
+
+    def orgs(self) -> tuple[str, ...]:
+        """The tenants of which there are turns."""
+        ask = select(raw_turns.c.org_id).distinct().order_by(raw_turns.c.org_id)
+        with self.database.reading() as connection:
+            return tuple(connection.execute(ask).scalars())
+
+    # --- deriving
+
+    def leading(self) -> AbstractContextManager[bool]:
+        """Whether this process may derive."""
+        return self.database.leading()
+
+    def placing(self, limit: int) -> AbstractContextManager[PlacingWork | None]:
+        """Turns that name no session and were not looked at."""
+        return self._placements.placing(limit)
+
+    def take(
+        self,
+        limit: int,
+        *,
+        ready_at: int,
+        overdue_at: int,
+        but: Collection[tuple[str, str]] = (),
+    ) -> AbstractContextManager[TakenWork]:
+        """Dirty sessions that no other worker has."""
+        return self._working.take(limit, ready_at=ready_at, overdue_at=overdue_at, but=but)
+
+    def turns_of(
+        self, org_id: str, session_id: str, *, known: frozenset[int] = frozenset()
+    ) -> tuple[frozenset[int], list[RawTurn]]:
+        """The ids of a session's turns, and those of its turns that are not known."""
+        ask = (
+            select(raw_turns.c.id, raw_turns.c.corrected)
+            .where(raw_turns.c.org_id == org_id, raw_turns.c.session_id == session_id)
+            .order_by(raw_turns.c.id)
+        )
+        with self.database.reading() as connection:
+            rows = connection.execute(ask).all()
+            # A correction may be newer than what is known.
+            missing = [row.id for row in rows if row.corrected or row.id not in known]
+            turns = list(TurnReader(connection, org_id).by_ids(missing))
+        return frozenset(row.id for row in rows), turns
+
+    def sessions_of_log(self, org_id: str) -> Iterator[str]:
+        """The sessions of which there are turns."""
+        ask = (
+            select(raw_turns.c.session_id)
+            .where(raw_turns.c.org_id == org_id, raw_turns.c.session_id.is_not(None))
+            .distinct()
+            .order_by(raw_turns.c.session_id)
+        )
+        with self.database.reading() as connection:
+            yield from connection.execute(ask).scalars().all()
+
+    def unnamed(self, org_id: str) -> Iterator[tuple[RawTurn, str]]:
+        """Turns that name no session, and where they were placed."""
+        where = (raw_turns.c.harness_session_id == "") & raw_turns.c.corrected.is_(False)
+        return unnamed_turns(self.database, org_id, where)
+
+    def strays(self, org_id: str) -> Iterator[str]:
+        """Rows of the read model with no turn behind them."""
+        with self.database.reading() as connection:
+            yield from strays(connection, org_id)
+
+    def mark_dirty(self, org_id: str | None = None, session_ids: Iterable[str] = ()) -> int:
+        """Have sessions derived anew."""
+        return self._working.mark(org_id, session_ids)
+
+    # --- counts
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Numbers of all tenants together, by what they count."""
+        with self.database.reading() as connection:
+            ask = connection.execute
+            by = {
+                name: {
+                    str(value): number
+                    for value, number in ask(
+                        select(column, func.count()).group_by(column).order_by(column)
+                    )
+                }
+                for name, column in (
+                    ("state", raw_turns.c.state),
+                    ("outcome", raw_turns.c.outcome),
+                    ("source", raw_turns.c.source),
+                )
+            }
+            lost = select(drops.c.reason, func.sum(drops.c.number)).group_by(drops.c.reason)
+            by["drops"] = {reason: int(number) for reason, number in ask(lost)}
+            waiting = select(func.count()).select_from(dirty)
+            unplaced = select(func.count()).where(
+                raw_turns.c.session_id.is_(None), raw_turns.c.placed.is_(None)
+            )
+            by["waiting"] = {
+                "sessions": ask(waiting.where(dirty.c.failed.is_(None))).scalar() or 0,
+                "failed": ask(waiting.where(dirty.c.failed.is_not(None))).scalar() or 0,
+                "unplaced": ask(unplaced).scalar() or 0,
+            }
+        return by
+
+    # --- erasing
+
+    def when_erasing(self, purge: Purge) -> None:
+        """Have this called for sessions that are about to be erased: turns wait elsewhere too."""
+        self._erasing.purges.append(purge)
+
+    def finish_erasures(self) -> int:
+        """Take what was erased out of the file's bytes."""
+        return self._erasing.finish()
+
+    # --- keeping
+
+    def check(self) -> tuple[str, ...]:
+        """What is damaged: in the database's own structure, then turn by turn."""
+        found = list(self.database.damage())
+        for org_id in self.orgs():
+            found += self._damaged_turns(org_id)
+        return tuple(found)
+
+    def _damaged_turns(self, org_id: str) -> list[str]:
+        found, after = list[str](), 0
+        ask = select(raw_turns).where(raw_turns.c.org_id == org_id).order_by(raw_turns.c.id)
+        while True:
+            with self.database.reading() as connection:
+                reader = TurnReader(connection, org_id)
+                some = connection.execute(ask.where(raw_turns.c.id > after).limit(200)).mappings()
+                rows = some.all()
+                for row in rows:
+                    try:
+                        reader.read(row)
+                    except DamagedStore as error:
+                        found.append(error.message)
+            if not rows:
+                return found
+            after = rows[-1]["id"]
+
+    def backup(self, path: str) -> None:
+        """A whole copy, while others read and write."""
+        self.database.backup(path)
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self.database.close()

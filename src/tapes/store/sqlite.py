@@ -1,0 +1,428 @@
+"""The log in one SQLite file: nothing to install, and many processes may write to it.
+
+Rule 1: writers come one after another, in order (`turnstile`); readers never wait, and never make
+        anybody wait.
+Rule 2: what is committed is on the disk. What is deleted is overwritten with zeros.
+Rule 3: a file that is not ours is left as it is.
+Rule 4: words are found by an index of SQLite's own (FTS5) that keeps terms and no text.
+
+Knows nothing of what is kept.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from glob import escape, glob
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Integer,
+    QueuePool,
+    StaticPool,
+    Text,
+    cast,
+    column,
+    create_engine,
+    event,
+    exc,
+    exists,
+    func,
+    literal_column,
+    select,
+    text,
+)
+from sqlalchemy import table as sql_table
+
+from tapes.errors import DamagedStore, TapesError, UnavailableStore, UnreadableStore
+from tapes.rows import NO_ORG
+from tapes.store.database import Database, Either, Every, Term, Wanted, WordIndex, Words
+from tapes.store.migrate import copy_name, made_ready
+from tapes.store.sql import SqlStore
+from tapes.store.turnstile import Turnstile, first_of_all
+
+# What marks a database as a log: "tlog", as a number.
+APPLICATION = int.from_bytes(b"tlog", "big")
+# How long a stranger that does not know of turns may have the file locked.
+_PATIENCE_S = 30.0
+_READERS = 8
+
+
+def open_sqlite(path: str | os.PathLike[str]) -> SqlStore:
+    """The log in a file, which is made where there is none.
+
+    Raises UnreadableStore (NewerStore, DamagedStore) or UnavailableStore.
+    """
+    database = SqliteDatabase(path)
+    try:
+        made_ready(database)
+    except BaseException:
+        database.close()
+        raise
+    return SqlStore(database)
+
+
+class SqliteDatabase(Database):
+    """An SQLite file."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(path)
+        self.name = os.fspath(path)
+        self._indexes = _Fts("span_words"), _Fts("session_words")
+        self.span_words, self.session_words = self._indexes
+        self._turnstile = Turnstile(f"{self.path}.lock")
+        self._require_ours()
+        with suppress(OSError):  # what is wrong shows when the file is opened
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._readers = self._engine(QueuePool, read_only=True)
+        self._writer = self._engine(StaticPool, read_only=False)
+        self.dialect = self._writer.dialect
+
+    def _here(self) -> None:
+        """Connections do not cross a fork: the child has its own, and leaves the parent's open."""
+        if self._pid != os.getpid():
+            self._readers.dispose(close=False)
+            self._writer.dispose(close=False)
+            self._begin()
+
+    # --- opening
+
+    def _require_ours(self) -> None:
+        if not os.path.exists(self.path) or os.path.getsize(self.path) == 0:
+            return
+        try:
+            with closing(_connected(self.path, "mode=ro")) as connection:
+                (application,) = connection.execute("PRAGMA application_id").fetchone()
+                (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+        if application != APPLICATION and tables:
+            raise UnreadableStore(
+                f"{self.name} is a database, but not a log of Tapes",
+                "name another file; this one is left as it is",
+            )
+
+    def _engine(self, pool: type[Any], *, read_only: bool) -> Engine:
+        sizes = {} if pool is StaticPool else {"pool_size": _READERS, "max_overflow": 16}
+        engine = create_engine(
+            "sqlite+pysqlite://",
+            creator=lambda: self._connect(read_only=read_only),
+            poolclass=pool,
+            **sizes,
+        )
+        begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+        return engine
+
+    def _connect(self, *, read_only: bool) -> sqlite3.Connection:
+        connection = _connected(self.path, "mode=rwc")
+        # Set before the first table is made; later they have no effect. Turns of an agent have some
+        # 2.5 KB: in pages of 4 KB a third of the file would be empty.
+        connection.execute("PRAGMA page_size = 8192")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA cache_size = -32000")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        if read_only:
+            connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    # --- transactions
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that sees one moment."""
+        self._here()
+        with self._translated(), self._readers.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that changes something, when it is our turn."""
+        self._here()
+        with (
+            self._translated(),
+            self._turnstile.turn(),
+            self._writer.connect() as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.OperationalError, exc.OperationalError, exc.TimeoutError) as error:
+            raise self._error(error) from error
+        except (sqlite3.DatabaseError, exc.DatabaseError) as error:
+            if not _is_damage(str(error)):
+                raise
+            raise self._error(error) from error
+
+    @contextmanager
+    def migrating(self) -> Iterator[Connection]:
+        """A turn like any other; the file is marked as ours."""
+        with self.writing() as connection:
+            yield connection
+            connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
+
+    def keep_copy(self, version: str) -> None:
+        """A copy beside the file."""
+        self.backup(copy_name(self.path, version))
+
+    def _error(self, error: Exception) -> TapesError:
+        said = str(getattr(error, "orig", None) or error)
+        if _is_damage(said):
+            return DamagedStore(
+                f"damaged log: {self.name}: {said}",
+                f"save what can be read with: sqlite3 {self.name} .recover",
+            )
+        full = "full" in said or "I/O" in said or "No space" in said
+        return UnavailableStore(
+            f"the log {self.name} cannot be used just now: {said}",
+            "free space on that disk; nothing that was kept is lost"
+            if full
+            else f"check who may write there: ls -l {self.name}*",
+        )
+
+    def json_text(self, column: Column[Any], path: tuple[str, ...]) -> ColumnElement[str]:
+        """By SQLite's JSON functions."""
+        place = "$" + "".join(f'."{name}"' for name in path)
+        return cast(func.json_extract(column, place), Text)
+
+    def new_turn_ids(self, connection: Connection, count: int) -> Sequence[int]:
+        """The ids after the last one; nobody else writes meanwhile."""
+        last = connection.execute(_LAST_ID).scalar() or 0
+        return range(last + 1, last + 1 + count)
+
+    @contextmanager
+    def leading(self) -> Iterator[bool]:
+        """One process derives at a time."""
+        with first_of_all(f"{self.path}.deriver.lock") as is_first:
+            yield is_first
+
+    # --- keeping
+
+    def wipe(self) -> bool:
+        """Merge the index of words, give free pages back, and empty the write-ahead log."""
+        self._here()
+        for index in self._indexes:
+            for step in index.merging():
+                while True:
+                    with self.writing() as connection:
+                        if not step(connection):
+                            break
+        with self._turnstile.turn(), closing(self._connect(read_only=False)) as connection:
+            connection.execute("PRAGMA incremental_vacuum").fetchall()
+            busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not busy
+
+    def is_small(self) -> bool:
+        """Whether the file is."""
+        return os.path.getsize(self.path) < _SMALL
+
+    def backups(self) -> tuple[str, ...]:
+        """Copies that were made before migrations."""
+        return tuple(sorted(glob(f"{escape(self.path)}.before-*")))
+
+    def backup(self, path: str) -> None:
+        """A copy of one moment, written beside its place and then moved there."""
+        part = f"{path}.part"
+        try:
+            Path(part).unlink(missing_ok=True)
+            with (
+                closing(_connected(self.path, "mode=ro")) as source,
+                closing(sqlite3.connect(part)) as target,
+            ):
+                os.chmod(part, 0o600)
+                source.backup(target, pages=1000, sleep=0)
+            with open(part, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(part, path)
+        except (OSError, sqlite3.Error) as error:
+            raise UnavailableStore(
+                f"no copy of {self.name} could be written to {path}: {error}",
+                "name a place with enough space",
+            ) from error
+
+    def damage(self) -> tuple[str, ...]:
+        """What SQLite's own check says."""
+        with self.reading() as connection:
+            said = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
+        return tuple(line for line in said if line != "ok")
+
+    def close(self) -> None:
+        """Let go of all connections; whoever closes last leaves a single file."""
+        if self._pid == os.getpid():
+            self._readers.dispose()
+            self._writer.dispose()
+        self._turnstile.close()
+
+
+def _is_damage(said: str) -> bool:
+    return "malformed" in said or "not a database" in said
+
+
+# A file of this size is wiped while the caller waits.
+_SMALL = 64 * 1024 * 1024
+_LAST_ID = text("SELECT seq FROM sqlite_sequence WHERE name = 'raw_turns'")
+
+
+def _connected(path: str, options: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(path)}?{options}",
+        uri=True,
+        timeout=_PATIENCE_S,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=512,
+    )
+
+
+# --- words ------------------------------------------------------------------------------------
+
+# What has at most so many rows is gone through row by row.
+_RARE = 2000
+
+
+class _Fts(WordIndex):
+    """Terms in an FTS5 table without content: what it forgets has to be told again."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._fts: ColumnElement[Any] = literal_column(table)
+        self._rowid = sql_table(table, column("rowid", Integer)).c.rowid
+        self._insert = text(f"INSERT INTO {table}(rowid, prompt, rest) VALUES (:p, :a, :b)")
+        self._delete = text(
+            f"INSERT INTO {table}({table}, rowid, prompt, rest) VALUES ('delete', :p, :a, :b)"
+        )
+        self._latest = text(
+            f"SELECT rowid FROM {table} WHERE {table} MATCH :wanted AND rowid < :below"
+            " ORDER BY rowid DESC LIMIT :most"
+        )
+        self._some = text(
+            f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH :wanted LIMIT :most)"
+        )
+
+    def replace(self, connection: Connection, old: Iterable[Words], new: Iterable[Words]) -> None:
+        """Old rows out, new rows in."""
+        for statement, rows in ((self._delete, old), (self._insert, new)):
+            values = [
+                {"p": row.place, "a": _joined(row.prompt), "b": _joined(row.rest, row.org_id)}
+                for row in rows
+            ]
+            if values:
+                connection.execute(statement, values)
+
+    def places(self, org_id: str, wanted: Wanted) -> Any:
+        """All rows that match."""
+        return select(self._rowid).where(self._matches(org_id, wanted))
+
+    def has(self, org_id: str, wanted: Wanted, place: ColumnElement[int]) -> ColumnElement[bool]:
+        """A look-up of one row."""
+        return exists().where(self._matches(org_id, wanted), self._rowid == place)
+
+    def _matches(self, org_id: str, wanted: Wanted) -> ColumnElement[bool]:
+        return self._fts.op("MATCH")(_query(org_id, wanted))
+
+    def latest(
+        self,
+        connection: Connection,
+        org_id: str,
+        wanted: Wanted,
+        *,
+        below: int | None,
+        limit: int,
+        in_prompt: bool = False,
+    ) -> Sequence[int]:
+        """The highest places that match: the index lies in their order."""
+        values = {
+            "wanted": _query(org_id, wanted, in_prompt=in_prompt),
+            "below": 2**63 - 1 if below is None else below,
+            "most": limit,
+        }
+        return connection.execute(self._latest, values).scalars().all()
+
+    def is_rare(self, connection: Connection, org_id: str, wanted: Wanted) -> bool:
+        """Whether at most so many match."""
+        values = {"wanted": _query(org_id, wanted), "most": _RARE + 1}
+        return (connection.execute(self._some, values).scalar() or 0) <= _RARE
+
+    def forget_all(self, connection: Connection) -> None:
+        """An empty index."""
+        connection.execute(text(f"INSERT INTO {self._table}({self._table}) VALUES ('delete-all')"))
+
+    def merging(self) -> Iterator[Callable[[Connection], bool]]:
+        """Steps after which nothing that was forgotten is left; each is repeated while it says so.
+
+        What was forgotten lies in the index until its parts are merged, and a single part never
+        is: so one more is made first.
+        """
+        nothing = [Words(-1, NO_ORG, frozenset(), frozenset({"nothing"}))]
+
+        def come(connection: Connection) -> bool:
+            self.replace(connection, (), nothing)
+            return False
+
+        def go(connection: Connection) -> bool:
+            self.replace(connection, nothing, ())
+            return False
+
+        def begin(connection: Connection) -> bool:
+            self._merge(connection, -_PAGES)
+            return False
+
+        yield from (come, go, begin, lambda connection: self._merge(connection, _PAGES))
+
+    def _merge(self, connection: Connection, pages: int) -> bool:
+        before = _changes(connection)
+        sql = f"INSERT INTO {self._table}({self._table}, rank) VALUES ('merge', :pages)"
+        connection.execute(text(sql), {"pages": pages})
+        return _changes(connection) - before >= 2
+
+
+# How much of an index is merged in one transaction.
+_PAGES = 500
+
+
+def _changes(connection: Connection) -> int:
+    return int(connection.exec_driver_sql("SELECT total_changes()").scalar_one())
+
+
+def _joined(terms: frozenset[str], org_id: str = NO_ORG) -> str:
+    """Terms as a text, in one order; with the tenant's own, so that others' rows are not met."""
+    words = sorted(terms)
+    return " ".join(words if org_id == NO_ORG else [*words, _tenant(org_id)])
+
+
+def _tenant(org_id: str) -> str:
+    return f"·{org_id.replace('-', '')}"
+
+
+def _query(org_id: str, wanted: Wanted, *, in_prompt: bool = False) -> str:
+    asked = _expression(wanted)
+    if in_prompt:
+        asked = f"{{prompt}} : ({asked})"
+    return asked if org_id == NO_ORG else f'({asked}) AND "{_tenant(org_id)}"'
+
+
+def _expression(wanted: Wanted) -> str:
+    match wanted:
+        case Term(term, begins):
+            return f'"{term}"*' if begins else f'"{term}"'
+        case Every(parts):
+            return "(" + " AND ".join(map(_expression, parts)) + ")"
+        case Either(parts):
+            return "(" + " OR ".join(map(_expression, parts)) + ")"

@@ -1,0 +1,69 @@
+"""What people type for numbers, money, lengths of time and moments.
+
+Knows nothing of fields or databases.  Pure.
+"""
+
+import re
+from decimal import Decimal, InvalidOperation
+
+from tapes.errors import BadQuery
+from tapes.rows import nanoseconds
+
+_SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+_UNITS = {
+    "ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
+    "d": 86_400 * 10**9, "w": 7 * 86_400 * 10**9,
+}  # fmt: skip
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|h|d|w)?")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def number(text: str, place: int = 0) -> int:
+    """A whole number: 120, 10k, 1.5M."""
+    scale = _SCALES.get(text[-1:].lower(), 1) if text[-1:].isalpha() else 1
+    digits = text[:-1] if text[-1:].isalpha() and text[-1:].lower() in _SCALES else text
+    try:
+        return int(Decimal(digits) * scale)
+    except (InvalidOperation, OverflowError, ValueError):
+        raise BadQuery(f"{text!r} is not a number", place, "write 120, 10k or 1.5M") from None
+
+
+def dollars(text: str, place: int = 0) -> Decimal:
+    """An amount: 0.5, $2."""
+    try:
+        amount = Decimal(text.removeprefix("$"))
+        if amount.is_finite():
+            return amount
+    except InvalidOperation:
+        pass
+    raise BadQuery(f"{text!r} is not an amount", place, "write 0.5")
+
+
+def length(text: str, place: int = 0) -> int:
+    """A length of time in nanoseconds: 500ms, 2s, 3m; without a unit seconds."""
+    found = _LENGTH.fullmatch(text.strip().lower())
+    if found is None:
+        raise BadQuery(f"{text!r} is not a length of time", place, "write 500ms, 2s, 3m, 1h or 2d")
+    return int(Decimal(found[1]) * _UNITS[found[2] or "s"])
+
+
+def moment(text: str, now: int, place: int = 0) -> int:
+    """A moment: a day, a time (RFC 3339), or how long ago it was (24h)."""
+    if _DAY.fullmatch(text):
+        text = f"{text}T00:00:00Z"
+    told = nanoseconds(text)
+    if told is not None:
+        return told
+    if _LENGTH.fullmatch(text.strip().lower()) and not text.isdigit():
+        return now - length(text, place)
+    raise BadQuery(
+        f"{text!r} is not a time", place, "write 2026-07-01, 2026-07-01T12:00:00Z or 24h (ago)"
+    )
+
+
+def truth(text: str, place: int = 0) -> bool:
+    """Yes or no."""
+    said = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+    if text.lower() not in said:
+        raise BadQuery(f"{text!r} is neither yes nor no", place)
+    return said[text.lower()]

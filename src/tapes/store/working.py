@@ -1,0 +1,158 @@
+"""Work for derivers: which sessions are dirty, who has taken them, and what came of it.
+
+Rule 1: a session is derived by one worker at a time. On PostgreSQL a worker locks a row for each
+        session that it has taken; a dead worker's locks go with its connection. On SQLite one
+        process derives at a time.
+Rule 2: a session stays dirty until a derivation that saw its last turn was written. Writers of
+        turns never wait for derivers.
+Rule 3: a session that cannot be derived or written harms no other: it is set aside until its next
+        turn, with the reason.
+"""
+
+import logging
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, delete, exc, or_, select, tuple_, update
+
+from tapes.rows import Projection
+from tapes.store.appending import mark_dirty
+from tapes.store.base import Dirty
+from tapes.store.database import Database
+from tapes.store.model import ModelWriter
+from tapes.store.tables import claims, dirty, raw_turns
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class TakenWork:
+    """Sessions that this worker has; what it made of them is written when the work is over."""
+
+    taken: tuple[Dirty, ...]
+    made: list[tuple[Dirty, Projection]] = field(default_factory=list)
+    failed: list[tuple[Dirty, str]] = field(default_factory=list)
+    changed: int = 0
+
+    def write(self, session: Dirty, rows: Projection) -> None:
+        """Put these rows in the place of the session's."""
+        self.made.append((session, rows))
+
+    def fail(self, session: Dirty, why: str) -> None:
+        """It cannot be derived."""
+        self.failed.append((session, why))
+
+
+class Working:
+    """Hands out sessions and writes what derivers make of them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @contextmanager
+    def take(
+        self, limit: int, *, ready_at: int, overdue_at: int, but: Collection[tuple[str, str]]
+    ) -> Iterator[TakenWork]:
+        """Sessions that are ready: quiet since `ready_at`, or dirty since before `overdue_at`."""
+        if self._database.is_postgres:
+            with self._database.writing() as connection:
+                work = TakenWork(self._locked(connection, _ready(limit, ready_at, overdue_at, but)))
+                yield work
+                self._finish(connection, work)
+            return
+        with self._database.reading() as connection:
+            taken = connection.execute(_ready(limit, ready_at, overdue_at, but)).all()
+        work = TakenWork(tuple(Dirty(*row) for row in taken))
+        yield work
+        if work.made or work.failed:
+            with self._database.writing() as connection:
+                self._finish(connection, work)
+
+    def _locked(self, connection: Connection, ready: Select[Any]) -> tuple[Dirty, ...]:
+        own = claims.c.session_id == dirty.c.session_id
+        ask = ready.join(claims, and_(claims.c.org_id == dirty.c.org_id, own)).with_for_update(
+            of=claims, skip_locked=True
+        )
+        keys = [(row.org_id, row.session_id) for row in connection.execute(ask)]
+        if not keys:
+            return ()
+        # As they are now that they are ours: another worker may just have finished one of them.
+        again = select(*_DIRTY).where(tuple_(dirty.c.org_id, dirty.c.session_id).in_(keys))
+        return tuple(Dirty(*row) for row in connection.execute(again))
+
+    def _finish(self, connection: Connection, work: TakenWork) -> None:
+        # In one order, so that workers do not wait for each other in a circle.
+        for session, rows in sorted(
+            work.made, key=lambda made: (made[0].org_id, made[0].session_id)
+        ):
+            try:
+                with connection.begin_nested():
+                    writer = ModelWriter(
+                        self._database, connection, session.org_id, session.session_id
+                    )
+                    work.changed += writer.replace(rows)
+                    self._derived(connection, session)
+            except (exc.DataError, exc.IntegrityError, ValueError, TypeError) as error:
+                log.exception("a session could not be written")
+                self._set_aside(connection, session, f"{type(error).__name__}: {error}")
+        for session, why in work.failed:
+            self._set_aside(connection, session, why)
+
+    def _derived(self, connection: Connection, session: Dirty) -> None:
+        connection.execute(
+            delete(dirty).where(
+                dirty.c.org_id == session.org_id,
+                dirty.c.session_id == session.session_id,
+                dirty.c.version == session.version,
+            )
+        )
+
+    def _set_aside(self, connection: Connection, session: Dirty, why: str) -> None:
+        connection.execute(
+            update(dirty)
+            .where(
+                dirty.c.org_id == session.org_id,
+                dirty.c.session_id == session.session_id,
+                dirty.c.version == session.version,
+            )
+            .values(failed=why[:500].replace("\0", ""))
+        )
+
+    # --- deriving anew
+
+    def mark(self, org_id: str | None, session_ids: Iterable[str]) -> int:
+        """Have sessions derived: these, all of a tenant, or all."""
+        with self._database.writing() as connection:
+            chosen = [(str(org_id), s) for s in session_ids]
+            if not chosen:
+                ask = select(raw_turns.c.org_id, raw_turns.c.session_id).distinct()
+                ask = ask.where(raw_turns.c.session_id.is_not(None))
+                if org_id is not None:
+                    ask = ask.where(raw_turns.c.org_id == org_id)
+                chosen = [(row.org_id, row.session_id) for row in connection.execute(ask)]
+            mark_dirty(self._database, connection, sorted(chosen), time.time_ns())
+            return len(chosen)
+
+
+_DIRTY = (
+    dirty.c.org_id,
+    dirty.c.session_id,
+    dirty.c.version,
+    dirty.c.dirtied_at,
+    dirty.c.first_dirtied_at,
+)
+
+
+def _ready(
+    limit: int, ready_at: int, overdue_at: int, but: Collection[tuple[str, str]]
+) -> Select[Any]:
+    ask = select(*_DIRTY).where(
+        dirty.c.failed.is_(None),
+        or_(dirty.c.dirtied_at <= ready_at, dirty.c.first_dirtied_at <= overdue_at),
+    )
+    if but:
+        ask = ask.where(tuple_(dirty.c.org_id, dirty.c.session_id).not_in(list(but)))
+    return ask.order_by(dirty.c.first_dirtied_at).limit(limit)
