@@ -1,0 +1,1 @@
+"""Sample sessions: something to look at before anything was captured."""
