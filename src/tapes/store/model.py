@@ -385,7 +385,6 @@ class ModelWriter:
 
     def erase(self) -> None:
         """Take all rows of the session away."""
-        self.forget_session_words()
         self.replace(Projection())
         gone = and_(sessions.c.org_id == self._org, sessions.c.id == self._session)
         self._connection.execute(delete(sessions).where(gone))
