@@ -27,10 +27,10 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "halt", "report", "hot", "permit", "sending", "explain", "cost", "refusals", "calling",
         "cassette", "refreshing", "effects", "directory_contract", "interchange/",
         "moving", "summary", "comparing", "scanning", "spending", "stats", "tally", "explanation",
-        "derive/", "store/", "forwarding", "access", "listening", "samples/",
+        "derive/", "store/", "forwarding", "access", "listening",
     ),
     "move": (
-        "lanes", "guard", "transports/", "capture/", "projector", "api/", "services/",
+        "lanes", "guard", "transports/", "capture/", "projector", "seeding", "api/", "services/",
     ),
     "open": ("config", "pointing", "lives", "opening", "keeping", "using", "demo/"),
     "run": ("checkup", "server", "serving", "pytest_plugin", "cli/"),

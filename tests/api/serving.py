@@ -12,7 +12,7 @@ from tapes.api.app import Api
 from tapes.api.gate import Bounds
 from tapes.api.keys import Keys
 from tapes.projector import Projector
-from tapes.samples.seeding import seed
+from tapes.seeding import seed
 from tapes.store.sql import SqlStore
 
 UNBOUNDED = Bounds(rate=0, wrong_tokens=0)

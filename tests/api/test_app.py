@@ -96,7 +96,7 @@ def test_readiness_asks_the_database(tmp_path: Path) -> None:
     with served(store) as client:
         assert got(client, "/healthz") == {"ready": True, "store": "ok"}
         store.close()
-        store.project = _gone  # type: ignore[method-assign]  # a database that went away
+        store.project = _gone  # type: ignore[method-assign, assignment]  # a database that went away
         assert client.get("/healthz").status_code == 503
         gone = refused(client, "/v1/stats", 503)
     assert gone["code"] == "unavailable-store"
@@ -110,7 +110,7 @@ def test_what_fails_unforeseen_is_answered_without_a_word_of_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = open_sqlite(tmp_path / "a.db")
-    store.project = _broken  # type: ignore[method-assign]  # a bug of ours
+    store.project = _broken  # type: ignore[method-assign, assignment]  # a bug of ours
     with serving(Api(store)) as client:
         problem = refused(client, "/v1/stats", 500)
     assert "CANARY" not in str(problem)

@@ -12,7 +12,6 @@ from tests.contracts.test_store import fill
 from tests.turns import chat, said
 
 
-
 def events(answer: httpx.Response) -> Iterator[dict[str, str]]:
     """The events of a stream: each as its fields."""
     fields: dict[str, str] = {}

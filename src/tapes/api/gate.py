@@ -101,9 +101,7 @@ class _Answer:
     ended: bool = False
 
 
-FAILED = problem_reply(
-    problem(500, "internal", "the server failed; its log says how", "try again")
-)
+FAILED = problem_reply(problem(500, "internal", "the server failed; its log says how", "try again"))
 
 
 class Gate:
