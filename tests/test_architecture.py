@@ -44,9 +44,9 @@ PURE = {
     "tape.rowtext", "listening", "api.models", "store.commonplaces", "store.cuts", "store.filters",
     "store.spantexts", "store.values", "store.words",
     *(f"services.{name}" for name in (
-        "admission", "compiling", "discovery", "documented", "fitting", "grants", "manifest",
-        "openapi", "patterns", "pins", "placing", "problems", "registry", "rendering", "schemas",
-        "settings", "spelling", "toml", "tools", "toolschema", "traffic", "urls",
+        "admission", "compiling", "described", "discovery", "documented", "fitting", "grants",
+        "manifest", "openapi", "patterns", "pins", "placing", "problems", "registry", "rendering",
+        "schemas", "settings", "spelling", "toml", "tools", "toolschema", "traffic", "urls",
     )),
 }  # fmt: skip
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
@@ -92,6 +92,7 @@ OUTSIDE: dict[str, str | tuple[str, ...]] = {
 # Imports inside a function, each with its reason. `cli/` and `using` import late what costs time.
 LATE = {
     ("prices", "genai_prices"): "it takes longer than everything else together",
+    ("services/", "services.mcp"): "the SDK takes a second to load, and nothing else waits for it",
     ("tape/", "tape.postgres"): "the driver is an extra, and takes long to load",
     ("store/", "alembic"): "most openings find tables that are up to date",
     ("keeping", "store.postgres"): "its driver is an extra",
@@ -167,7 +168,12 @@ def _targets(node: ast.Import | ast.ImportFrom, source: str) -> Iterator[tuple[s
         # Modules of a folder, or names of a module.
         names = [_ours(node.module, alias.name) for alias in node.names]
     else:
-        names = [node.module or ""]
+        module = node.module or ""
+        folder_or_module = module.removeprefix("tapes.")
+        names = [
+            f"{module}.{n.name}" if f"{folder_or_module}.{n.name}" in MODULES else module
+            for n in node.names
+        ]
     for name in names:
         head, _, rest = name.partition(".")
         yield (rest, True) if head == "tapes" else (head, False)

@@ -233,7 +233,7 @@ async def _api_app(
     stack: AsyncExitStack,
 ) -> tuple[App, Api]:
     """The read API, with services in front where there are some, behind one gate."""
-    price = (projector or await asyncio.to_thread(open_projector, store)).price
+    price = open_projector(store).price if projector is None else projector.price
     api = Api(
         store, plan.keys, projector=projector, price=price, bounds=plan.bounds, addresses=addresses
     )

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from tapes.cli.output import flush, json_option, write_json
+from tapes.cli.tokens import new_here
 from tapes.config import API, FOLDER, PROXY, STORAGE, Settings, read_settings
 from tapes.errors import MissingExtra
 from tapes.listening import Listen
@@ -161,8 +162,6 @@ def _quiet() -> None:
 
 def _keys(settings: Settings, listen: Listen) -> tuple[Any, dict[str, str]]:
     """Who is let in; and the tokens that were made just now, to be shown once."""
-    from tapes.cli.serve import new_here
-
     serving = _serving()
     made: dict[str, str] = {}
     files: dict[str, str] = {}
@@ -180,9 +179,7 @@ def _keys(settings: Settings, listen: Listen) -> tuple[Any, dict[str, str]]:
 # --- services in front ------------------------------------------------------------------------
 
 
-def _in_front(
-    cassettes: tuple[str, ...], hosts: tuple[str, ...], config_dir: str | None
-) -> Any:
+def _in_front(cassettes: tuple[str, ...], hosts: tuple[str, ...], config_dir: str | None) -> Any:
     """What puts the services in front of the API, where some are configured."""
     from tapes.services.sources import configuration_file, source_list, trusted_hosts
 
@@ -238,4 +235,3 @@ def _tell(served: Any, plan: Any, made: dict[str, str], *, as_json: bool) -> Non
     with contextlib.suppress(BrokenPipeError):
         click.echo("\n".join(lines), err=True)
         sys.stderr.flush()
-

@@ -13,28 +13,21 @@ from typing import Any
 
 import click
 
-from tapes.access import new_token, token_hash
+from tapes.access import token_hash
 from tapes.budget import Limits
 from tapes.capture.asked import ProxyMode
 from tapes.capture.watched import LogWatcher
+from tapes.cli.api import api, api_options, whole
 from tapes.cli.output import flush, json_option, write_json
 from tapes.cli.services import services
+from tapes.cli.tokens import new_here
 from tapes.config import FOLDER, PROXY, STORAGE, Settings, read_settings
 from tapes.errors import MissingExtra
 from tapes.opening import Where, require_extra
 from tapes.pointing import SHOWN, upstreams_set_in, variables_of
 from tapes.server import Listen, ProxyServer, proxy_setup, run_proxy, token_of
-from tapes.tape.beside import make_local
 
 TOKEN_FILE = "proxy-token"
-
-
-@click.group()
-def serve() -> None:
-    """Serve replayed answers to clients in any language."""
-
-
-serve.add_command(services)
 
 
 def pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> Any:
@@ -46,6 +39,41 @@ def pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) 
             name, value = "", text
         found[name] = value
     return found
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+@click.option("--api-listen", help="Where the read API listens; 127.0.0.1:8081 if not said.")
+@click.option("--proxy-listen", help="Where the proxy listens; 127.0.0.1:8080 if not said.")
+@click.option("--mode", help="The proxy's: pass (the default here), replay, record or live.")
+@click.option(
+    "--upstream",
+    "upstreams",
+    multiple=True,
+    callback=pairs,
+    metavar="[NAME=]URL",
+    help="Where requests go: a named upstream, or the one for all that name none.",
+)
+@api_options
+def serve(ctx: click.Context, **given: Any) -> None:
+    """Serve everything: the proxy, and the read API for what it sees. Or one of them alone.
+
+    Without a command all of it runs in this process: point a client's base URL to the proxy, and
+    look at what it did through the API. The proxy passes calls on and keeps them in the log; with
+    --mode replay it answers from a tape.
+
+    \b
+    Example:
+      tapes serve
+      OPENAI_BASE_URL=http://127.0.0.1:8080/openai/v1 python agent.py
+      tapes sessions list
+    """
+    if ctx.invoked_subcommand is None:
+        whole(**given)
+
+
+serve.add_command(api)
+serve.add_command(services)
 
 
 def proxy_options(command: Any) -> Any:
@@ -203,16 +231,6 @@ def _token(settings: Settings, listen: Listen, *, new_token: bool) -> Token:
         return Token(None)
     token = new_here(file)
     return Token(token_hash(token), token, file)
-
-
-def new_here(file: Path) -> str:
-    """Make a token and keep its hash in a file that only its owner reads."""
-    token = new_token()
-    make_local(file.parent)
-    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w") as out:
-        out.write(f"{token_hash(token)}\n")
-    return token
 
 
 def _tell(server: ProxyServer, settings: Settings, token: Token) -> None:
