@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tapes.derive.chain import Addresses, Node, boundary, last_of_chain, plain
-from tapes.derive.kinds import COMPACTION, MAIN, kinds_of
+from tapes.derive.kinds import COMPACTION, MAIN, UNKNOWN, kinds_of
 from tapes.exchange import Response, State
 from tapes.providers.turn import AnswerState, Message, Text, ToolResult, Turn
-from tapes.rows import RawTurn, Status, moments
+from tapes.rows import RawTurn, Source, Status, moments
 
 # A wall time that a provider or a capture reports, where nothing better is known.
 _DURATION = "total_duration_ns"
@@ -117,9 +117,14 @@ def calls_of(readings: Iterable[Reading], harness_id: str, addresses: Addresses)
     kinds = kinds_of([(r.turn, r.raw.thread_id) for r in ordered], harness_id)
     heard = _Heard()
     return [
-        heard.call(_call(reading, kind, addresses))
+        heard.call(_call(reading, _kind(reading, kind), addresses))
         for reading, kind in zip(ordered, kinds, strict=True)
     ]
+
+
+def _kind(reading: Reading, kind: str) -> str:
+    """The kind of a call. An agent's own log tells the conversation, and no side calls."""
+    return MAIN if kind == UNKNOWN and reading.raw.source is Source.TRANSCRIPT else kind
 
 
 def _order(reading: Reading) -> tuple[int, int, str]:
