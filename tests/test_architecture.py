@@ -40,7 +40,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
 PURE = {
     *LAYERS["words"], "providers/", "interchange/", "derive/", "pointing", "capture.bodies",
     "capture.http1", "capture.refusals", "capture.replies", "capture.routes", "capture.watching",
-    "tape.rowtext", "listening",
+    "tape.rowtext", "listening", "store.commonplaces", "store.cuts", "store.filters",
+    "store.spantexts", "store.values", "store.words",
     *(f"services.{name}" for name in (
         "admission", "compiling", "discovery", "documented", "fitting", "grants", "manifest",
         "openapi", "patterns", "pins", "placing", "problems", "registry", "rendering", "schemas",
@@ -57,10 +58,12 @@ ALLOWED_IMPURE = {
 OUTSIDE: dict[str, str | tuple[str, ...]] = {
     "orjson": ("jsontext", "services/"),
     "brotli": "wire",
-    "zstandard": "wire",
+    "zstandard": ("wire", "store/"),
+    "sqlalchemy": "store/",
+    "alembic": "store/",
     "yaml": "interchange/",
     "genai_prices": "prices",
-    "psycopg": ("tape/", "services/"),
+    "psycopg": ("tape/", "store/", "services/"),
     "httpx": "transports/",
     "httpx2": "transports/",
     "httpcore": "transports/",
@@ -88,6 +91,7 @@ OUTSIDE: dict[str, str | tuple[str, ...]] = {
 LATE = {
     ("prices", "genai_prices"): "it takes longer than everything else together",
     ("tape/", "tape.postgres"): "the driver is an extra, and takes long to load",
+    ("store/", "alembic"): "most openings find tables that are up to date",
     ("project", "tomllib"): "most tapes have no tapes.toml to read",
     ("cassette", "asyncio"): "programs without tasks need not load it",
     ("server", "uvloop"): "an optional library: without it the standard loop serves, more slowly",
@@ -156,14 +160,19 @@ def _targets(node: ast.Import | ast.ImportFrom, source: str) -> Iterator[tuple[s
     elif node.level:
         folder = source.split(".")[: -node.level]
         names = [".".join(["tapes", *folder, *filter(None, [node.module])])]
-    elif node.module == "tapes":
-        # Modules of the package, or names of its root.
-        names = [f"tapes.{n.name}" if n.name in MODULES else "tapes" for n in node.names]
+    elif node.module and node.module.split(".")[0] == "tapes":
+        # Modules of a folder, or names of a module.
+        names = [_ours(node.module, alias.name) for alias in node.names]
     else:
         names = [node.module or ""]
     for name in names:
         head, _, rest = name.partition(".")
         yield (rest, True) if head == "tapes" else (head, False)
+
+
+def _ours(module: str, name: str) -> str:
+    inner = f"{module}.{name}"
+    return inner if inner.removeprefix("tapes.") in MODULES else module
 
 
 ALL = [found for module in MODULES for found in imports_of(module) if module != "__init__"]
