@@ -30,7 +30,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "derive/", "store/", "forwarding", "access", "listening",
     ),
     "move": (
-        "lanes", "guard", "transports/", "capture/", "projector", "api/", "services/",
+        "lanes", "guard", "transports/", "capture/", "ingest/", "projector", "api/", "services/",
     ),
     "open": ("config", "pointing", "lives", "opening", "using", "demo/"),
     "run": ("checkup", "server", "pytest_plugin", "cli/"),
@@ -42,6 +42,7 @@ PURE = {
     "capture.http1", "capture.refusals", "capture.replies", "capture.routes", "capture.watching",
     "tape.rowtext", "listening", "store.commonplaces", "store.cuts", "store.filters",
     "store.spantexts", "store.values", "store.words",
+    *(f"ingest.{name}" for name in ("contract", "otlp", "transcripts", "turns")),
     *(f"services.{name}" for name in (
         "admission", "compiling", "discovery", "documented", "fitting", "grants", "manifest",
         "openapi", "patterns", "pins", "placing", "problems", "registry", "rendering", "schemas",
@@ -63,6 +64,8 @@ OUTSIDE: dict[str, str | tuple[str, ...]] = {
     "alembic": "store/",
     "yaml": "interchange/",
     "genai_prices": "prices",
+    "google": "ingest/",
+    "opentelemetry": "ingest/",
     "psycopg": ("tape/", "store/", "services/"),
     "httpx": "transports/",
     "httpx2": "transports/",
@@ -83,7 +86,7 @@ OUTSIDE: dict[str, str | tuple[str, ...]] = {
     "mcp_types": "services/",
     "pydantic": "services/",
     "re2": "services/",
-    "starlette": "services/",
+    "starlette": ("services/", "ingest/"),
     "tomli": "services/",
     "uvicorn": "services/",
 }
