@@ -32,14 +32,15 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "move": (
         "lanes", "guard", "transports/", "capture/", "ingest/", "projector", "api/", "services/",
     ),
-    "open": ("config", "pointing", "lives", "opening", "using", "demo/"),
+    "open": ("config", "pointing", "lives", "opening", "keeping", "using", "demo/"),
     "run": ("checkup", "server", "pytest_plugin", "cli/"),
 }  # fmt: skip
 
 # Modules of values alone: they import only each other, and nothing that waits, counts or draws.
 PURE = {
     *LAYERS["words"], "providers/", "interchange/", "derive/", "pointing", "capture.bodies",
-    "capture.http1", "capture.refusals", "capture.replies", "capture.routes", "capture.watching",
+    "capture.http1", "capture.noticed", "capture.refusals", "capture.replies", "capture.routes",
+    "capture.watching",
     "tape.rowtext", "listening", "store.commonplaces", "store.cuts", "store.filters",
     "store.spantexts", "store.values", "store.words",
     *(f"ingest.{name}" for name in ("contract", "otlp", "transcripts", "turns")),
@@ -95,6 +96,7 @@ LATE = {
     ("prices", "genai_prices"): "it takes longer than everything else together",
     ("tape/", "tape.postgres"): "the driver is an extra, and takes long to load",
     ("store/", "alembic"): "most openings find tables that are up to date",
+    ("keeping", "store.postgres"): "its driver is an extra",
     ("project", "tomllib"): "most tapes have no tapes.toml to read",
     ("cassette", "asyncio"): "programs without tasks need not load it",
     ("server", "uvloop"): "an optional library: without it the standard loop serves, more slowly",

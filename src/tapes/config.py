@@ -98,6 +98,18 @@ def _pairs(value: Any) -> dict[str, str]:
     raise ValueError("a table of texts is needed")
 
 
+_SAID = {"1": True, "true": True, "yes": True, "on": True} | {
+    "0": False, "false": False, "no": False, "off": False,
+}  # fmt: skip
+
+
+def _flag(value: Any) -> bool:
+    said = _SAID.get(str(value).lower())
+    if said is None:
+        raise ValueError("yes or no is needed")
+    return said
+
+
 def _list(value: Any) -> list[str]:
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
@@ -118,7 +130,12 @@ PROXY = (
     Setting("proxy.body_limit", "TAPES_PROXY_BODY_LIMIT", "256MiB", _size, "the largest request"),
     Setting("proxy.token", "TAPES_PROXY_TOKEN", None, _text, "what every client has to send"),
     Setting("proxy.token_sha256", "TAPES_PROXY_TOKEN_SHA256", None, _text, "its SHA-256 instead"),
+    Setting("proxy.log", "TAPES_PROXY_LOG", None, _flag, "whether turns are kept in the log"),
     Setting("proxy.hosts", "TAPES_PROXY_HOSTS", [], _list, "further names of this host"),
+)  # fmt: skip
+STORAGE = (
+    Setting("storage.path", "TAPES_STORAGE_PATH", ".tapes/tapes.db", _text, "the log's file"),
+    Setting("storage.postgres_dsn", "TAPES_STORAGE_POSTGRES_DSN", None, _text, "or PostgreSQL"),
 )  # fmt: skip
 # What other programs that read the same file keep there.
 _PASSED_OVER = ("provider", "project")
@@ -229,7 +246,7 @@ def _read(setting: Setting, given: Any, origin: str) -> Value:
     try:
         return Value(setting.read(given), origin)
     except ValueError as error:
-        shown = "…" if setting.key.endswith("token") else repr(given)
+        shown = "…" if setting.key.endswith(("token", "dsn")) else repr(given)
         raise BadSetting(f"{origin}: {setting.key} = {shown}: {error}") from None
 
 
