@@ -31,19 +31,16 @@ def payload(number: int = 1, text: str = "hello", **more: Json) -> dict[str, Any
     } | more
 
 
-STREAM = (
-    b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_1","type":"message",'
-    b'"role":"assistant","model":"claude-test","content":[],"usage":{"input_tokens":7,'
-    b'"output_tokens":1}}}\n\n'
-    b'event: content_block_start\ndata: {"type":"content_block_start","index":0,'
-    b'"content_block":{"type":"text","text":""}}\n\n'
-    b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,'
-    b'"delta":{"type":"text_delta","text":"from bytes"}}\n\n'
-    b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n'
-    b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},'
-    b'"usage":{"output_tokens":3}}\n\n'
-    b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+_EVENTS = (
+    '{"type":"message_start","message":{"id":"msg_0123456789","type":"message","role":"assistant",'
+    '"model":"claude-test","content":[],"usage":{"input_tokens":7,"output_tokens":1}}}',
+    '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}',
+    '{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"from bytes"}}',
+    '{"type":"content_block_stop","index":0}',
+    '{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":3}}',
+    '{"type":"message_stop"}',
 )
+STREAM = "".join(f"data: {event}\n\n" for event in _EVENTS).encode()
 
 
 def raw_payload(data: bytes = STREAM, **more: Json) -> dict[str, Any]:
