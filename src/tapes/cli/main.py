@@ -28,6 +28,7 @@ COMMANDS = {
     "demo": ("tapes.cli.demo", "See it work: a real recorded conversation, no key, no network."),
     "run": ("tapes.cli.run", "Run any command with its model calls replayed, or recorded."),
     "serve": ("tapes.cli.serve", "The proxy: replay and record for clients in any language."),
+    "ingest": ("tapes.cli.ingest", "Bring transcripts of coding agents into the log."),
     "tape": ("tapes.cli.tape", "Look into tapes, and keep them in order."),
     "cassette": ("tapes.cli.cassette", "Write cassette services, and look after those of a host."),
     "import": (
