@@ -24,8 +24,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "modes", "prices", "project",
     ),
     "decide": (
-        "halt", "report", "hot", "permit", "sending", "explain", "cost", "refusals", "calling",
-        "cassette", "refreshing", "effects", "directory_contract", "interchange/",
+        "halt", "report", "hot", "witness", "permit", "sending", "explain", "cost", "refusals",
+        "calling", "cassette", "refreshing", "effects", "directory_contract", "interchange/",
         "moving", "summary", "comparing", "scanning", "spending", "stats", "tally", "explanation",
         "derive/", "store/", "forwarding", "access", "listening",
     ),
@@ -40,7 +40,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
 PURE = {
     *LAYERS["words"], "providers/", "interchange/", "derive/", "pointing", "capture.bodies",
     "capture.http1", "capture.noticed", "capture.refusals", "capture.replies", "capture.routes",
-    "capture.watching",
+    "capture.watching", "witness",
     "tape.rowtext", "listening", "store.commonplaces", "store.cuts", "store.filters",
     "store.spantexts", "store.values", "store.words",
     *(f"ingest.{name}" for name in ("contract", "otlp", "transcripts", "turns")),

@@ -10,11 +10,13 @@ Knows nothing of databases, of derivation or of the API.  Pure.
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from functools import cache
+from operator import attrgetter
 from uuid import UUID, uuid5
 
 from tapes.envelope import Envelope
@@ -416,26 +418,31 @@ def key_of_row(row: Row) -> tuple[str, ...]:
 _IDENTITY = frozenset({"id", "org_id", "session_id", "trace_id", "span_id"})
 
 
+@cache
+def _changing(kind: type[Row]) -> tuple[tuple[bytes, ...], Callable[[Row], tuple[Json, ...]]]:
+    """What may change in rows of a kind: the names, and what gets all values at once."""
+    names = [column.name for column in fields(kind) if column.name not in _IDENTITY]
+    return tuple(name.encode() for name in names), attrgetter(*names)
+
+
 def content_hash(row: Row) -> str:
     """SHA-256 over everything in a row that may change: equal hashes need no writing."""
-    digest = hashlib.sha256()
-    for column in fields(row):
-        if column.name in _IDENTITY:
-            continue
-        text = _hashed(getattr(row, column.name)).encode("utf-8", "surrogatepass")
-        digest.update(f"{column.name} {len(text)} ".encode())
-        digest.update(text)
-    return digest.hexdigest()
+    names, values_of = _changing(type(row))
+    parts: list[bytes] = []
+    for name, value in zip(names, values_of(row), strict=True):
+        text = _hashed(value)
+        parts += (b"%b %d " % (name, len(text)), text)
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-def _hashed(value: Json) -> str:
+def _hashed(value: Json) -> bytes:
     if value is None or isinstance(value, str | int | bool):
-        return repr(value)
+        return repr(value).encode("utf-8", "surrogatepass")
     if isinstance(value, Decimal):
-        return str(value.normalize())
+        return str(value.normalize()).encode()
     if isinstance(value, tuple) and value and not isinstance(value[0], dict):
-        return repr(value)
-    return canonical(value)
+        return repr(value).encode("utf-8", "surrogatepass")
+    return canonical(value).encode("utf-8", "surrogatepass")
 
 
 # --- times ------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tapes.access import new_token, token_hash
 from tapes.budget import Limits
 from tapes.capture.asked import ProxyMode
 from tapes.capture.watched import LogWatcher
-from tapes.cli.output import flush, write_json
+from tapes.cli.output import flush, json_option, write_json
 from tapes.cli.services import services
 from tapes.config import FOLDER, INGEST, PROXY, STORAGE, Settings, read_settings
 from tapes.errors import MissingExtra
@@ -338,7 +338,8 @@ def _tell_ingest(address: str, where: Where, token: Token, *, as_json: bool) -> 
 
 @serve.command("derive-worker")
 @click.option("--config-dir", help="The folder of config.toml; ./.tapes or ~/.tapes if not said.")
-def derive_worker(config_dir: str | None) -> None:
+@json_option
+def derive_worker(*, config_dir: str | None, as_json: bool) -> None:
     """Derive sessions from the log, beside servers that only write to it.
 
     Several may work on one PostgreSQL: they share the sessions. Every proxy that keeps a log has
@@ -357,7 +358,11 @@ def derive_worker(config_dir: str | None) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    click.echo(f"tapes derive-worker: {where}", err=True)
+    if as_json:
+        write_json({"store": str(where)})
+        flush()
+    else:
+        click.echo(f"tapes derive-worker: {where}", err=True)
     try:
         open_projector(store).run(stop)
     finally:

@@ -386,8 +386,7 @@ class ModelWriter:
     def erase(self) -> None:
         """Take all rows of the session away."""
         self.replace(Projection())
-        # Only now: words that are forgotten twice break the index.
-        self.forget_session_words()
+        self.forget_session_words()  # of what is left: a placeholder that others name
         gone = and_(sessions.c.org_id == self._org, sessions.c.id == self._session)
         self._connection.execute(delete(sessions).where(gone))
         self.note_change(erased=True)
