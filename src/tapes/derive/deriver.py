@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from tapes.derive.belonging import with_sessions
-from tapes.derive.calls import Call, Reading, calls_of
+from tapes.derive.calls import Call, Reading, calls_of, once
 from tapes.derive.chain import Addresses, with_ids
 from tapes.derive.otlp import NO_SPAN, Cache, spans_of, told_by
 from tapes.derive.placing import Placing
@@ -53,6 +53,9 @@ from tapes.rows import (
     session_id_of,
     together,
 )
+
+# A turn that shows nowhere, because another capture of the same call does.
+SEEN_TWICE = "seen_twice"
 
 
 class Memory:
@@ -119,7 +122,9 @@ def derive(
         _of(sessions, raw).spans.append(raw)
     parts = []
     for session_id, told in sessions.items():
+        told.readings, again = once(told.readings)
         part, lost = _session(told, session_id, price, memory)
+        skipped += [(reading.raw, SEEN_TWICE) for reading in again]
         skipped += [(raw, NO_SPAN) for raw in lost]
         parts.append(part)
     parts.append(Projection(skipped=tuple(_skipped(raw, why) for raw, why in skipped)))
