@@ -15,7 +15,6 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from functools import cache
 from operator import attrgetter
 from uuid import UUID, uuid5
 
@@ -418,16 +417,16 @@ def key_of_row(row: Row) -> tuple[str, ...]:
 _IDENTITY = frozenset({"id", "org_id", "session_id", "trace_id", "span_id"})
 
 
-@cache
-def _changing(kind: type[Row]) -> tuple[tuple[bytes, ...], Callable[[Row], tuple[Json, ...]]]:
-    """What may change in rows of a kind: the names, and what gets all values at once."""
-    names = [column.name for column in fields(kind) if column.name not in _IDENTITY]
-    return tuple(name.encode() for name in names), attrgetter(*names)
+# What may change in rows of each kind: the names, and what gets all values at once.
+_CHANGING: dict[type, tuple[tuple[bytes, ...], Callable[[Row], tuple[Json, ...]]]] = {}
+for _kind in (Session, Trace, Span, Link):
+    _names = [column.name for column in fields(_kind) if column.name not in _IDENTITY]
+    _CHANGING[_kind] = tuple(name.encode() for name in _names), attrgetter(*_names)
 
 
 def content_hash(row: Row) -> str:
     """SHA-256 over everything in a row that may change: equal hashes need no writing."""
-    names, values_of = _changing(type(row))
+    names, values_of = _CHANGING[type(row)]
     parts: list[bytes] = []
     for name, value in zip(names, values_of(row), strict=True):
         text = _hashed(value)

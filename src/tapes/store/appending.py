@@ -17,7 +17,15 @@ from sqlalchemy import Connection, bindparam, literal_column, select, tuple_
 from tapes.errors import UnavailableStore
 from tapes.rows import RawTurn, Source, moments
 from tapes.store.base import Kept, Receipt
-from tapes.store.bodies import Base, PackedBody, Recent, best_base, last_bases, packed_body
+from tapes.store.bodies import (
+    Base,
+    PackedBody,
+    Recent,
+    best_base,
+    last_bases,
+    leads_back,
+    packed_body,
+)
 from tapes.store.database import Database
 from tapes.store.packing import squeezed
 from tapes.store.tables import (
@@ -266,19 +274,30 @@ class _Batch:
         self._recall(connection, turns)
         rows, parts, used = list[dict[str, Any]](), dict[_Part, bytes](), set[int]()
         for turn, turn_id in zip(turns, ids, strict=True):
-            known = self.recent.find(turn.org_id, turn.lineage) or ()
-            packed = packed_body(connection, turn, best_base(turn.body, known))
+            base = best_base(turn.body, self.recent.find(turn.org_id, turn.lineage) or ())
+            if base is not None and leads_back(base) and base.id in ids:
+                # What it leads back to is read from the log, and must be there.
+                self._insert_now(connection, rows, parts)
+            packed = packed_body(connection, turn, base)
             rows.append(_row(turn, turn_id, packed))
             parts |= {(turn.org_id, c.hash, turn_id): c.data for c in packed.cuts}
             if packed.base is not None:
                 used.add(packed.base.id)
             if len(turn.body) >= _WORTH:
-                base = Base(turn_id, packed.columns["depth"], turn.body)
-                self.recent.add(turn.org_id, turn.lineage, base, instead_of=packed.base)
+                kept = Base(turn_id, packed.columns["depth"], turn.body)
+                self.recent.add(turn.org_id, turn.lineage, kept, instead_of=packed.base)
         if not self._are_held(connection, used - set(ids)):
             raise _LookAgain
-        self._insert_rows(connection, rows)
-        self._insert_parts(connection, parts)
+        self._insert_now(connection, rows, parts)
+
+    def _insert_now(
+        self, connection: Connection, rows: list[dict[str, Any]], parts: dict[_Part, bytes]
+    ) -> None:
+        if rows:
+            self._insert_rows(connection, rows)
+            self._insert_parts(connection, parts)
+        rows.clear()
+        parts.clear()
 
     def _recall(self, connection: Connection, turns: Sequence[Prepared]) -> None:
         """Read what turns may be packed against, of lineages of which nothing is remembered."""
