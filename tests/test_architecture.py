@@ -31,10 +31,11 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "sessiondiff", "freezing", "exporting", "copying",
     ),
     "move": (
-        "lanes", "guard", "transports/", "capture/", "projector", "seeding", "api/", "services/",
+        "lanes", "guard", "transports/", "capture/", "ingest/", "projector", "seeding", "api/",
+        "services/",
     ),
     "open": ("config", "pointing", "lives", "opening", "keeping", "using", "demo/"),
-    "run": ("checkup", "server", "serving", "pytest_plugin", "cli/"),
+    "run": ("checkup", "server", "ingesting", "serving", "pytest_plugin", "cli/"),
 }  # fmt: skip
 
 # Modules of values alone: they import only each other, and nothing that waits, counts or draws.
@@ -44,6 +45,7 @@ PURE = {
     "capture.watching", "witness",
     "tape.rowtext", "listening", "api.models", "store.commonplaces", "store.cuts", "store.filters",
     "store.spantexts", "store.values", "store.words",
+    *(f"ingest.{name}" for name in ("contract", "otlp", "transcripts", "turns")),
     *(f"services.{name}" for name in (
         "admission", "compiling", "described", "discovery", "documented", "fitting", "grants",
         "manifest", "openapi", "patterns", "pins", "placing", "problems", "registry", "rendering",
@@ -65,6 +67,8 @@ OUTSIDE: dict[str, str | tuple[str, ...]] = {
     "alembic": "store/",
     "yaml": "interchange/",
     "genai_prices": "prices",
+    "google": "ingest/",
+    "opentelemetry": "ingest/",
     "psycopg": ("tape/", "store/", "services/"),
     "httpx": "transports/",
     "httpx2": "transports/",
