@@ -15,7 +15,6 @@ import pytest
 
 from tests.commands import PATIENCE_S, command, environment, typed
 from tests.servers import answer, serving
-from tests.services.serving import greeting_service
 
 
 @dataclass(frozen=True)
