@@ -90,10 +90,10 @@ OUTSIDE: dict[str, str | tuple[str, ...]] = {
     "mcp_types": "services/",
     "pydantic": ("services/", "api/"),
     "re2": "services/",
-    "starlette": ("services/", "api/"),
+    "starlette": ("services/", "ingest/", "api/"),
     "tomli": "services/",
     "typing_extensions": "api/",
-    "uvicorn": ("services/", "serving"),
+    "uvicorn": ("services/", "ingesting", "serving"),
 }
 # Imports inside a function, each with its reason. `cli/` and `using` import late what costs time.
 LATE = {
