@@ -472,7 +472,7 @@ def nanoseconds(text: Json) -> int | None:
 def time_text(moment: int) -> str:
     """The RFC 3339 text of a time, in UTC, with as much fraction as it has."""
     seconds, fraction = divmod(moment, 1_000_000_000)
-    head = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    head = (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
     tail = f".{fraction:09d}".rstrip("0") if fraction else ""
     return f"{head}{tail}Z"
 
