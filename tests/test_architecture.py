@@ -17,7 +17,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "words": (
         "errors", "jsontext", "loosejson", "exchange", "varying", "wire", "credentials",
         "canonical", "patterns", "views", "redact", "expiry", "waiting", "host_keys", "places",
-        "answers", "drift", "envelope", "rows",
+        "answers", "drift", "envelope", "rows", "turnlines", "doors",
     ),
     "keep, read": (
         "providers/", "guarding/", "state", "budget", "flights", "tape/", "repeats", "origin",
@@ -28,12 +28,14 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "diagnosis", "cost", "refusals", "calling", "cassette", "refreshing", "effects",
         "directory_contract", "interchange/", "moving", "comparing", "scanning", "spending",
         "stats", "tally", "explanation", "derive/", "store/", "forwarding", "access", "listening",
+        "sessiondiff", "freezing", "exporting", "copying",
     ),
     "move": (
-        "lanes", "guard", "transports/", "capture/", "projector", "api/", "services/",
+        "lanes", "guard", "transports/", "capture/", "ingest/", "projector", "seeding", "api/",
+        "services/",
     ),
     "open": ("config", "pointing", "lives", "opening", "keeping", "using", "demo/"),
-    "run": ("checkup", "server", "testing/", "pytest_plugin", "cli/"),
+    "run": ("checkup", "server", "ingesting", "serving", "testing/", "pytest_plugin", "cli/"),
 }  # fmt: skip
 
 # Modules of values alone: they import only each other, and nothing that waits, counts or draws.
@@ -41,8 +43,9 @@ PURE = {
     *LAYERS["words"], "providers/", "interchange/", "derive/", "pointing", "capture.bodies",
     "capture.http1", "capture.noticed", "capture.refusals", "capture.replies", "capture.routes",
     "capture.watching", "witness",
-    "tape.rowtext", "listening", "store.commonplaces", "store.cuts", "store.filters",
+    "tape.rowtext", "listening", "api.models", "store.commonplaces", "store.cuts", "store.filters",
     "store.spantexts", "store.values", "store.words",
+    *(f"ingest.{name}" for name in ("contract", "otlp", "transcripts", "turns")),
     *(f"services.{name}" for name in (
         "admission", "compiling", "described", "discovery", "documented", "fitting", "grants",
         "manifest", "openapi", "patterns", "pins", "placing", "problems", "registry", "rendering",
@@ -57,13 +60,15 @@ ALLOWED_IMPURE = {
 
 # Third-party packages, and the modules or folders that import them.
 OUTSIDE: dict[str, str | tuple[str, ...]] = {
-    "orjson": ("jsontext", "services/"),
+    "orjson": ("jsontext", "services/", "api/"),
     "brotli": "wire",
     "zstandard": ("wire", "store/"),
     "sqlalchemy": "store/",
     "alembic": "store/",
     "yaml": "interchange/",
     "genai_prices": "prices",
+    "google": "ingest/",
+    "opentelemetry": "ingest/",
     "psycopg": ("tape/", "store/", "services/"),
     "httpx": "transports/",
     "httpx2": "transports/",
@@ -78,15 +83,17 @@ OUTSIDE: dict[str, str | tuple[str, ...]] = {
     "uvloop": ("server", "cli/"),
     "click": "cli/",
     "rich": "cli/",
+    "pyarrow": "exporting",
     "pytest": "pytest_plugin",
-    "fastapi": "services/",
+    "fastapi": ("services/", "api/"),
     "mcp": "services/",
     "mcp_types": "services/",
-    "pydantic": "services/",
+    "pydantic": ("services/", "api/"),
     "re2": "services/",
-    "starlette": "services/",
+    "starlette": ("services/", "ingest/", "api/"),
     "tomli": "services/",
-    "uvicorn": "services/",
+    "typing_extensions": "api/",
+    "uvicorn": ("services/", "ingesting", "serving"),
 }
 # Imports inside a function, each with its reason. `cli/` and `using` import late what costs time.
 LATE = {
@@ -95,6 +102,7 @@ LATE = {
     ("tape/", "tape.postgres"): "the driver is an extra, and takes long to load",
     ("store/", "alembic"): "most openings find tables that are up to date",
     ("keeping", "store.postgres"): "its driver is an extra",
+    ("exporting", "pyarrow"): "an extra of its own, and large",
     ("project", "tomllib"): "most tapes have no tapes.toml to read",
     ("cassette", "asyncio"): "programs without tasks need not load it",
     ("server", "uvloop"): "an optional library: without it the standard loop serves, more slowly",

@@ -25,6 +25,7 @@ from typing import Any
 from tapes.errors import BadSetting
 from tapes.modes import MODE
 from tapes.project import declared_upstreams
+from tapes.rows import NO_ORG
 
 FOLDER = ".tapes"
 FILE = "config.toml"
@@ -133,10 +134,34 @@ PROXY = (
     Setting("proxy.log", "TAPES_PROXY_LOG", None, _flag, "whether turns are kept in the log"),
     Setting("proxy.hosts", "TAPES_PROXY_HOSTS", [], _list, "further names of this host"),
 )  # fmt: skip
+INGEST = (
+    Setting("ingest.listen", "TAPES_INGEST_LISTEN", "127.0.0.1:8082", _text, "address and port"),
+    Setting("ingest.body_limit", "TAPES_INGEST_BODY_LIMIT", 48_933_546, _size, "the largest body"),
+    Setting("ingest.token", "TAPES_INGEST_TOKEN", None, _text, "what every sender has to send"),
+    Setting("ingest.token_sha256", "TAPES_INGEST_TOKEN_SHA256", None, _text, "its SHA-256 instead"),
+    Setting("ingest.hosts", "TAPES_INGEST_HOSTS", [], _list, "further names of this host"),
+)  # fmt: skip
 STORAGE = (
     Setting("storage.path", "TAPES_STORAGE_PATH", ".tapes/tapes.db", _text, "the log's file"),
     Setting("storage.postgres_dsn", "TAPES_STORAGE_POSTGRES_DSN", None, _text, "or PostgreSQL"),
 )  # fmt: skip
+API = (
+    Setting("api.listen", "TAPES_API_LISTEN", "127.0.0.1:8081", _text, "address and port"),
+    Setting("api.token", "TAPES_API_TOKEN", None, _text, "what readers have to send"),
+    Setting("api.token_sha256", "TAPES_API_TOKEN_SHA256", None, _text, "its SHA-256 instead"),
+    Setting("api.admin_token", "TAPES_API_ADMIN_TOKEN", None, _text, "what changes need"),
+    Setting(
+        "api.admin_token_sha256", "TAPES_API_ADMIN_TOKEN_SHA256", None, _text,
+        "its SHA-256 instead",
+    ),
+    Setting("api.tenants", "TAPES_API_TENANTS", {}, _pairs, "tenant = SHA-256 of its token"),
+    Setting("api.org", "TAPES_API_ORG", NO_ORG, _text, "the tenant of who names none"),
+    Setting("api.hosts", "TAPES_API_HOSTS", [], _list, "further names of this host"),
+    Setting("api.body_limit", "TAPES_API_BODY_LIMIT", "1MiB", _size, "the largest request"),
+    Setting("api.rate", "TAPES_API_RATE", 1000.0, _number, "requests a second of one address"),
+)  # fmt: skip
+# Every setting of the servers, in the order in which people look for them.
+SETTINGS = (*PROXY, *API, *INGEST, *STORAGE)
 # What other programs that read the same file keep there.
 _PASSED_OVER = ("provider", "project")
 
@@ -158,6 +183,11 @@ class Settings:
     def items(self) -> list[tuple[str, Value]]:
         """All keys with their values, in the order of their declaration."""
         return list(self._values.items())
+
+    def with_values(self, values: Mapping[str, Any], origin: str) -> "Settings":
+        """The same settings with other values for some keys."""
+        others = {key: Value(value, origin) for key, value in values.items()}
+        return Settings({**self._values, **others}, self.folder)
 
     def wrong(self, key: str, why: str) -> BadSetting:
         """The error for a value that cannot be used, naming where it comes from."""

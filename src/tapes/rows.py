@@ -31,10 +31,11 @@ _SESSIONS = UUID("6f5ab7f1-7d0c-5d2f-9f6e-5b7f2f3b6a10")
 
 
 class Source(StrEnum):
-    """Where a raw turn comes from: seen on the wire, or told by an agent's own log."""
+    """Where a raw turn comes from: seen on the wire, told by an agent's own log, or by OTLP."""
 
     WIRE = "wire"
     TRANSCRIPT = "transcript"
+    OTLP = "otlp"
 
 
 class Outcome(StrEnum):
@@ -96,8 +97,9 @@ class RawTurn:
     """One exchange as it was captured, or one batch of an agent's own log.
 
     `exchange` has the bytes; its response is None where only the reduced form came, and it is
-    None itself for a transcript, whose records are in `records`. `request_id` is the identity
-    under which a second delivery is the same row; "" is never the same as another.
+    None itself for a transcript, whose records are in `records`, and for a span that came over
+    OTLP, which is itself there. `request_id` is the identity under which a second delivery is the
+    same row; "" is never the same as another.
     """
 
     id: int = 0
@@ -445,6 +447,8 @@ def _hashed(value: Json) -> bytes:
 # --- times ------------------------------------------------------------------------------------
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# No clock shows what 64 bits of nanoseconds cannot say (before 1970, after 2262).
+LATEST = 2**63 - 1
 
 
 def nanoseconds(text: Json) -> int | None:
@@ -461,13 +465,14 @@ def nanoseconds(text: Json) -> int | None:
         moment = moment.replace(tzinfo=UTC)
     since = moment - _EPOCH
     fraction = int(rest[:9][:digits].ljust(9, "0")) if digits else 0
-    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + fraction
+    told = (since.days * 86_400 + since.seconds) * 1_000_000_000 + fraction
+    return told if 0 <= told <= LATEST else None
 
 
 def time_text(moment: int) -> str:
     """The RFC 3339 text of a time, in UTC, with as much fraction as it has."""
     seconds, fraction = divmod(moment, 1_000_000_000)
-    head = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    head = (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
     tail = f".{fraction:09d}".rstrip("0") if fraction else ""
     return f"{head}{tail}Z"
 

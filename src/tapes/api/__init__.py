@@ -1,0 +1,1 @@
+"""The read API: what the log and its read model hold, over HTTP."""

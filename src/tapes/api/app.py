@@ -1,0 +1,225 @@
+"""The read API as one ASGI application: its routes, its document, its errors.
+
+    api = Api(open_store(".tapes/tapes.db"), Keys())
+    api.app                  # behind the gate: what a server serves
+    api.document()           # OpenAPI 3.1, from the types of the routes
+
+Rule 1: the document is made from the types of the answers; `tests/api` hold the answers against it.
+Rule 2: whatever stands in front (cassette services) is behind the same gate.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from importlib import metadata, resources
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import TypeAdapter
+from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+
+from tapes.api import admin, changes, finding, governance, sessions, traces, turns
+from tapes.api.asking import Core, TheCore
+from tapes.api.changes import Changes
+from tapes.api.gate import FAILED, App, Bounds, Gate
+from tapes.api.keys import Keys
+from tapes.api.metrics import TEXT, Metrics
+from tapes.api.models import Problem, ReadyItem
+from tapes.api.replies import PROBLEM, error_reply, problem, problem_reply, reply
+from tapes.derive.rollups import Pricing, unpriced
+from tapes.doors import USUAL, Door
+from tapes.errors import TapesError
+from tapes.jsontext import Json
+from tapes.projector import Projector
+from tapes.store.base import Store
+
+log = logging.getLogger(__name__)
+
+ROUTERS = (
+    sessions.router,
+    traces.router,
+    turns.router,
+    finding.router,
+    changes.router,
+    governance.router,
+    admin.router,
+)
+ABOUT = "What agents did: sessions, traces and spans, and the calls that they are made from."
+_PROBLEMS = {
+    "default": {
+        "description": "An error",
+        "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+}
+# Whatever the page loads comes from here, and nothing of it is a stranger's.
+_PAGE_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
+
+Wrap = Callable[[App], App]
+
+
+class Api:
+    """The read API over a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys | None = None,
+        *,
+        projector: Projector | None = None,
+        price: Pricing = unpriced,
+        bounds: Bounds | None = None,
+        addresses: Mapping[Door, str] = USUAL,
+    ) -> None:
+        self.metrics = Metrics()
+        self.changes = Changes()
+        self.inner = _application(Core(store, self.metrics, price, projector), self.changes)
+        self._document = _document(self.inner)
+        self._gate = (keys or Keys(), bounds, addresses)
+        self.app: App = self.behind_gate(self.inner)
+
+    def document(self) -> dict[str, Json]:
+        """The OpenAPI document; one and the same value each time."""
+        return self._document
+
+    def behind_gate(self, app: App) -> App:
+        """An application behind the gate: for what stands in front of `inner` (rule 2)."""
+        keys, bounds, addresses = self._gate
+        return Gate(app, keys, self.metrics, bounds=bounds, addresses=addresses)
+
+
+def _application(core: Core, listeners: Changes) -> FastAPI:
+    app = FastAPI(
+        title="Tapes",
+        version=_version(),
+        description=ABOUT,
+        openapi_url=None,  # ours is made once, and may be merged with those of services
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.core, app.state.changes = core, listeners
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_middleware(GZipMiddleware, minimum_size=2048, compresslevel=1)
+    _add_pages(app)
+    app.add_exception_handler(TapesError, _failed)
+    app.add_exception_handler(RequestValidationError, _unreadable)
+    app.add_exception_handler(HTTPException, _no_route)
+    app.add_exception_handler(Exception, lambda *_: FAILED)
+    return app
+
+
+def _add_pages(app: FastAPI) -> None:
+    @app.get("/ping", tags=["server"], response_model=str)
+    def ping(request: Request) -> Response:
+        """Whether somebody is there."""
+        return reply(request, "pong")
+
+    @app.get(
+        "/healthz",
+        tags=["server"],
+        response_model=ReadyItem,
+        responses={503: {"model": ReadyItem, "description": "The database cannot be read"}},
+    )
+    def ready(request: Request, core: TheCore) -> Response:
+        """Whether the server can answer: it has asked the database."""
+        try:
+            core.store.project().seq()
+        except TapesError:
+            log.exception("the store does not answer")
+            return reply(request, {"ready": False, "store": "unavailable"}, 503)
+        return reply(request, {"ready": True, "store": "ok"})
+
+    @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
+    def metrics(core: TheCore) -> Response:
+        """Numbers, in the text form of Prometheus."""
+        return Response(core.metrics.text(core.store.counts()), media_type=TEXT)
+
+    @app.get("/openapi", tags=["server"], response_model=dict[str, Any])
+    def openapi(request: Request) -> Response:
+        """This document; merged with those of services where there are any."""
+        return reply(request, app.openapi())
+
+    @app.get("/swagger", tags=["server"], response_class=HTMLResponse)
+    def page() -> Response:
+        """The document as a page, to look at and to try."""
+        return _page("index.html", "text/html; charset=utf-8")
+
+    @app.get("/swagger/{name}", include_in_schema=False)
+    def part(name: str) -> Response:
+        """A part of that page."""
+        kinds = {"page.js": "text/javascript", "page.css": "text/css"}
+        if name not in kinds:
+            raise HTTPException(404)
+        return _page(name, f"{kinds[name]}; charset=utf-8")
+
+
+def _page(name: str, kind: str) -> Response:
+    text = resources.files("tapes.api").joinpath("swagger", name).read_text(encoding="utf-8")
+    headers = {"content-security-policy": _PAGE_POLICY, "referrer-policy": "no-referrer"}
+    return Response(text, media_type=kind, headers=headers)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("tapes-py")
+    except metadata.PackageNotFoundError:
+        return "dev"
+
+
+# --- errors -----------------------------------------------------------------------------------
+
+
+def _failed(_: Request, error: Exception) -> Response:
+    assert isinstance(error, TapesError)
+    if error.http_status >= 500:
+        log.error("%s: %s", error.slug, error.message)
+    return error_reply(error)
+
+
+def _unreadable(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    problems: list[dict[str, Json]] = [
+        {"field": ".".join(map(str, each["loc"])), "message": each["msg"], "code": each["type"]}
+        for each in error.errors()
+    ]
+    detail = "; ".join(f"{p['field']}: {p['message']}" for p in problems[:3])
+    return problem_reply(problem(400, "bad-request", detail, "", {"problems": problems}))
+
+
+def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path = request.url.path[:200]
+    if error.status_code == 405:
+        said = problem(405, "method-not-allowed", f"{path} does not have {request.method}")
+        return problem_reply(said, error.headers)
+    if error.status_code == 404:
+        said = problem(404, "not-found", f"there is nothing at {path}", "see GET /openapi")
+        return problem_reply(said)
+    code = "too-large" if error.status_code == 413 else "bad-request"
+    return problem_reply(problem(error.status_code, code, str(error.detail)))
+
+
+# --- the document -----------------------------------------------------------------------------
+
+
+def _document(app: FastAPI) -> dict[str, Json]:
+    """The document of the routes, in which every error is a problem document."""
+    document = app.openapi()
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas.pop("HTTPValidationError", None)
+    schemas.pop("ValidationError", None)
+    reference = "#/components/schemas/{model}"
+    schemas["Problem"] = TypeAdapter(Problem).json_schema(ref_template=reference)
+    for item in document["paths"].values():
+        for operation in item.values():
+            operation["responses"].pop("422", None)
+            operation["responses"].update(_PROBLEMS)
+    document["components"]["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "header": {"type": "apiKey", "in": "header", "name": "x-tapes-token"},
+    }
+    document["security"] = [{}, {"bearer": []}, {"header": []}]
+    return document

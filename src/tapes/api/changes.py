@@ -1,0 +1,166 @@
+"""What changed: as a list, and as a stream of server-sent events.
+
+Rule 1: an event's id is the number of the change. Who comes back with the last one they saw
+        (`Last-Event-ID`, or `after`) misses nothing.
+Rule 2: however many listen, the store is asked once for all of a tenant.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+
+from tapes.api.asking import TheProject
+from tapes.api.items import change_item
+from tapes.api.models import ChangeItems
+from tapes.api.replies import reply
+from tapes.errors import BadQuery, Busy, TapesError
+from tapes.store.base import Project
+
+router = APIRouter(tags=["changes"])
+
+After = Annotated[int, Query(ge=0, le=2**63 - 1, description="the number of a change")]
+
+POLL_S = 0.25
+# Something is said at least so often, so that nobody between takes the connection for dead.
+HEARTBEAT_S = 15.0
+LISTENERS = 200
+_AT_ONCE = 500
+
+
+class _Watch:
+    """One tenant's changes, watched while somebody listens."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self.listeners = 0
+        self._seq = -1
+        self._changed = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+
+    def enter(self) -> None:
+        self.listeners += 1
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._poll())
+
+    def leave(self) -> None:
+        self.listeners -= 1
+        if not self.listeners and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def beyond(self, seq: int) -> bool:
+        """Wait until there is a change with a higher number; False where none came for long."""
+        try:
+            async with asyncio.timeout(HEARTBEAT_S), self._changed:
+                await self._changed.wait_for(lambda: self._seq > seq)
+                return True
+        except TimeoutError:
+            return False
+
+    async def _poll(self) -> None:
+        while True:
+            try:
+                seq = await run_in_threadpool(self._project.seq)
+            except TapesError:
+                seq = self._seq  # the store is away just now: nothing is known to have changed
+            if seq != self._seq:
+                async with self._changed:
+                    self._seq = seq
+                    self._changed.notify_all()
+            await asyncio.sleep(POLL_S)
+
+
+class Changes:
+    """Everybody who listens. `closing` ends their streams, so that a server can stop."""
+
+    def __init__(self) -> None:
+        self._watches: dict[str, _Watch] = {}
+        self._closing = False
+
+    def close(self) -> None:
+        """End all streams at their next turn."""
+        self._closing = True
+
+    def watch(self, project: Project) -> _Watch:
+        """The watch of a tenant. Raises Busy where too many listen."""
+        if sum(watch.listeners for watch in self._watches.values()) >= LISTENERS:
+            raise Busy(f"{LISTENERS} listen already", "close one of the other pages", 5.0)
+        watch = self._watches.get(project.org_id)
+        if watch is None:
+            watch = self._watches[project.org_id] = _Watch(project)
+        return watch
+
+    async def stream(self, project: Project, after: int | None) -> AsyncIterator[bytes]:
+        """The events after a number; None is from now on."""
+        watch = self.watch(project)
+        watch.enter()
+        try:
+            seq = await run_in_threadpool(project.seq) if after is None else after
+            yield f"retry: 1000\nid: {seq}\n: from here\n\n".encode()
+            while not self._closing:
+                if not await watch.beyond(seq):
+                    yield b": nothing new\n\n"
+                    continue
+                changed = await run_in_threadpool(project.changes, seq, limit=_AT_ONCE)
+                for change in changed:
+                    seq = change.seq
+                    said = json.dumps(change_item(change), separators=(",", ":"))
+                    kind = "erased" if change.erased else "session"
+                    yield f"id: {seq}\nevent: {kind}\ndata: {said}\n\n".encode()
+                if not changed:
+                    seq = max(seq, await run_in_threadpool(project.seq))
+        finally:
+            watch.leave()
+
+
+@router.get("/v1/changes", response_model=ChangeItems)
+def list_changes(
+    request: Request,
+    project: TheProject,
+    after: After = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = _AT_ONCE,
+) -> Response:
+    """Sessions that changed after a number, or were erased: each once, with its last number."""
+    seq = project.seq()
+    changed = project.changes(after, limit=limit)
+    if len(changed) == limit:
+        seq = changed[-1].seq
+    return reply(request, {"items": [change_item(change) for change in changed], "seq": seq})
+
+
+@router.get(
+    "/v1/changes/stream",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "Events: `session` and `erased`, each with the change as its data",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def stream_changes(
+    request: Request,
+    project: TheProject,
+    after: Annotated[
+        int | None, Query(ge=0, le=2**63 - 1, description="from now on, if it is not said")
+    ] = None,
+    last_event_id: Annotated[str, Header()] = "",
+) -> Response:
+    """Changes as they happen."""
+    if last_event_id:
+        if not last_event_id.isdigit() or len(last_event_id) > 18:
+            raise BadQuery(f"Last-Event-ID {last_event_id[:40]!r} is no number of a change")
+        after = int(last_event_id)
+    changes = request.app.state.changes
+    assert isinstance(changes, Changes)
+    changes.watch(project)
+    return StreamingResponse(
+        changes.stream(project, after),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )
