@@ -33,8 +33,8 @@ fix: $(READY) ## mend what the linter can mend
 bench: $(READY) ## speed and memory beside peers and physical limits
 	@$(BIN)/python -m benchmarks
 
-serve: $(READY) ## the proxy on port 8080, with the tape and the upstreams of the settings
-	@$(BIN)/tapes serve proxy
+serve: $(READY) ## the proxy (8080), the read API and its page (8081), the private door (8082)
+	@$(BIN)/tapes serve
 
 lock: ## resolve the tested versions anew
 	@$(BIN)/uv pip compile --quiet --universal --no-header --no-emit-index-url --extra dev pyproject.toml -o requirements.lock

@@ -162,8 +162,8 @@ def _ingest(settings: Settings) -> Any:
         )
     access, limit = access_of(settings, "ingest", token), settings["ingest.body_limit"]
 
-    def made(store: Any, wake: Any) -> Any:
-        return ingest_app(store, access=access, body_limit=limit, kept=wake)
+    def made(store: Any, wake: Any, addresses: Any) -> Any:
+        return ingest_app(store, access=access, body_limit=limit, kept=wake, addresses=addresses)
 
     return made, listen
 
