@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UV_VERSION := 0.13.9
 
-.PHONY: help demo test check fix bench serve lock clean
+.PHONY: help demo test check fix bench serve vendor lock clean
 help: ## these lines
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -32,6 +32,9 @@ fix: $(READY) ## mend what the linter can mend
 
 bench: $(READY) ## speed and memory beside peers and physical limits
 	@$(BIN)/python -m benchmarks
+
+vendor: $(READY) ## take the page's third-party files from npm anew
+	@$(BIN)/python tools/vendor_page.py
 
 lock: ## resolve the tested versions anew
 	@$(BIN)/uv pip compile --quiet --universal --no-header --no-emit-index-url --extra dev pyproject.toml -o requirements.lock

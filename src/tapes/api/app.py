@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from tapes.api import admin, changes, finding, governance, sessions, traces, turns
+from tapes.api import admin, changes, finding, governance, page, sessions, traces, turns
 from tapes.api.asking import Core, TheCore
 from tapes.api.changes import Changes
 from tapes.api.gate import App, Bounds, Gate
@@ -104,6 +104,7 @@ def _application(core: Core, listeners: Changes) -> FastAPI:
         app.include_router(router)
     app.add_middleware(GZipMiddleware, minimum_size=2048, compresslevel=1)
     _add_pages(app)
+    page.mount(app)
     app.add_exception_handler(TapesError, _failed)
     app.add_exception_handler(RequestValidationError, _unreadable)
     app.add_exception_handler(HTTPException, _no_route)

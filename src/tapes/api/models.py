@@ -416,6 +416,27 @@ class StatsItem(TypedDict):
     uncounted_calls: int
 
 
+class BarItem(TypedDict):
+    """What began in one part of the time."""
+
+    at: str
+    rows: int
+    failed: int
+    cost_usd: float | None
+    longest_ns: int | None
+
+
+@described
+class HistogramItem(TypedDict):
+    """How a list spreads over the time in which its rows began."""
+
+    since: str | None
+    until: str | None
+    width_ns: int
+    bars: list[BarItem]
+    """the parts in which nothing began are left out"""
+
+
 @described
 class ExcerptItem(TypedDict):
     """A part of a text in which something was found."""

@@ -158,6 +158,27 @@ class Hit:
     excerpts: tuple[Excerpt, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The rows of a list that began in one part of a time: from `at`, for as long as each."""
+
+    at: int
+    rows: int
+    failed: int
+    cost_usd: Decimal | None
+    longest_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How a list spreads over time. The parts in which nothing began are left out."""
+
+    since: int
+    until: int
+    width: int
+    bars: tuple[Bar, ...] = ()
+
+
 class Noun(StrEnum):
     """What there are lists of."""
 
@@ -291,6 +312,10 @@ class Project(Protocol):
 
     def facets(self, name: str, *, begins: str = "", limit: int = 20) -> tuple[Facet, ...]:
         """The values of a field (model, provider, agent, tool, tag, …), the most frequent first."""
+        ...
+
+    def histogram(self, noun: Noun, where: Condition = EVERYTHING, *, parts: int = 60) -> Histogram:
+        """How sessions, traces or spans spread over the time in which they began."""
         ...
 
     def stats(

@@ -15,6 +15,7 @@ from tapes.store.base import (
     Erasure,
     Facet,
     Found,
+    Histogram,
     Hit,
     Listed,
     Noun,
@@ -82,6 +83,10 @@ class SqlProject:
     def facets(self, name: str, *, begins: str = "", limit: int = 20) -> tuple[Facet, ...]:
         """The values of a field."""
         return self._lists.facets(name, begins=begins, limit=limit)
+
+    def histogram(self, noun: Noun, where: Condition = EVERYTHING, *, parts: int = 60) -> Histogram:
+        """How a list spreads over time."""
+        return self._lists.histogram(noun, where, parts=parts)
 
     def stats(
         self, *, since: int | None = None, until: int | None = None, auth_subject: str = ""
