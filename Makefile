@@ -19,7 +19,7 @@ demo: $(READY) ## the main job: a recorded conversation replayed through a real 
 	@$(BIN)/tapes demo
 
 test: $(READY) ## all tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto
 
 check: $(READY) ## format, lint, types
 	@$(BIN)/ruff format --check .
@@ -32,6 +32,9 @@ fix: $(READY) ## mend what the linter can mend
 
 bench: $(READY) ## speed and memory beside peers and physical limits
 	@$(BIN)/python -m benchmarks
+
+serve: $(READY) ## the proxy on port 8080, with the tape and the upstreams of the settings
+	@$(BIN)/tapes serve proxy
 
 vendor: $(READY) ## take the page's third-party files from npm anew
 	@$(BIN)/python tools/vendor_page.py

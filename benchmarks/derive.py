@@ -8,8 +8,9 @@ the log keeps it.
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from benchmarks import Measurement
 from tapes.derive.deriver import Memory, derive
 from tapes.envelope import Envelope
 from tapes.exchange import Exchange, Piece, Request, Response
@@ -22,17 +23,6 @@ START = 1_785_000_000_000_000_000
 SECOND = 1_000_000_000
 PROSE = "the deriver reads what was captured and says what it means in rows that people read"
 WORDS = PROSE.split(" ")
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """One number: what was measured, how much of it, and the goal where there is one."""
-
-    name: str
-    value: float
-    unit: str
-    goal: float | None = None
-    detail: str = ""
 
 
 def prose(words: int, seed: int) -> str:
@@ -192,7 +182,7 @@ def best(work: Callable[[], object], times: int) -> float:
 
 
 def measurements(quick: bool) -> Iterator[Measurement]:
-    """Turns a second from scratch, and the time until one more turn is in the read model."""
+    """The time of a turn from scratch, and until one more turn is in the read model."""
     scale, times = (10, 1) if quick else (100, 3)
     shapes = {
         "chats": list(chat(scale, 10)),
@@ -201,28 +191,15 @@ def measurements(quick: bool) -> Iterator[Measurement]:
     for name, turns in shapes.items():
         for kept, given in (("bytes", turns), ("reduced form", with_reduced(turns))):
             seconds = best(lambda given=given: derive(given), times)  # type: ignore[misc]
-            yield Measurement(
-                f"derive {name} from {kept}",
-                len(turns) / seconds,
-                "turns/s",
-                2000,
-                f"{len(turns)} turns in {scale} sessions",
-            )
+            what = f"derive {name} from {kept}, a turn"
+            yield Measurement(what, seconds / len(turns), 1 / 2000, "2,000 turns/s", "s", 1.0)
     length = 50 if quick else 200
     long = with_reduced(list(agent(1, length)))
     seconds = best(lambda: derive(long), times)
-    yield Measurement(
-        "derive a session anew after one more turn", seconds * 1000, "ms", 1000, f"{length} turns"
-    )
+    what = f"a session of {length} turns anew after one more"
+    yield Measurement(what, seconds, 1.0, "visible within a second", "s", 1.0)
     memory = Memory()
     derive(long[:-1], memory=memory)
     seconds = best(lambda: derive(long, memory=memory), 1)
-    yield Measurement(
-        "the same by a process that remembers", seconds * 1000, "ms", 1000, f"{length} turns"
-    )
-
-
-if __name__ == "__main__":
-    for one in measurements(quick=False):
-        goal = "" if one.goal is None else f"  (goal {one.goal:g})"
-        print(f"{one.name}: {one.value:,.0f} {one.unit}{goal}  {one.detail}")
+    what = "the same by a process that remembers"
+    yield Measurement(what, seconds, 1.0, "visible within a second", "s", 1.0)

@@ -7,7 +7,6 @@ are per request, or the latency that is named.
 import asyncio
 import contextlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -22,13 +21,13 @@ from statistics import median, quantiles
 import uvloop
 
 from benchmarks import Measurement
+from benchmarks._running import ROOT, Running, running
 from benchmarks._upstream import ANSWER, EVENTS
 from tapes.canonical import http_identity, http_text, key_of
 from tapes.exchange import Exchange, Piece, Request, Response
 from tapes.tape.jsonl import JsonlTape
 from tapes.tape.sqlite import SqliteTape
 
-ROOT = Path(__file__).parent.parent
 AIMOCK = ROOT / "tests/provider/node_modules/@copilotkit/aimock/dist/cli.js"
 RECORDINGS = 1_000
 FILLER = "word " * 380
@@ -267,56 +266,18 @@ def _head(length: int, path: str) -> bytes:
 # --- who answers ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A server and its port."""
-
-    process: "subprocess.Popen[str]"
-    port: int
-
-    def resident(self) -> int:
-        """The bytes of memory that it has."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) * 1024
-
-
-@contextlib.contextmanager
-def _running(command: list[str], said: str, env: dict[str, str] | None = None) -> Iterator[Running]:
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **(env or {})},
-    )
-    assert process.stdout is not None
-    try:
-        text = ""
-        while (found := re.search(said, text)) is None:
-            line = process.stdout.readline()
-            assert line, text
-            text += line
-        yield Running(process, int(found[1]))
-    finally:
-        process.terminate()
-        process.communicate()
-
-
 @contextlib.contextmanager
 def _proxy(*flags: str, env: dict[str, str] | None = None) -> Iterator[Running]:
     command = [sys.executable, "-c", _TAPES, "serve", "proxy", "--listen", "127.0.0.1:0", *flags]
     upstream = () if "--upstream" in flags else ("--upstream", "http://127.0.0.1:9")
-    with _running([*command, *upstream], r"proxy: http://\S+:(\d+) (?s:.*)report:", env) as running:
-        yield running
+    with running([*command, *upstream], r"proxy: http://\S+:(\d+) (?s:.*)report:", env) as server:
+        yield server
 
 
 @contextlib.contextmanager
 def _upstream() -> Iterator[int]:
-    with _running([sys.executable, "-m", "benchmarks._upstream"], r"^(\d+)\n") as running:
-        yield running.port
+    with running([sys.executable, "-m", "benchmarks._upstream"], r"^(\d+)\n") as server:
+        yield server.port
 
 
 @contextlib.contextmanager
@@ -328,8 +289,8 @@ def _aimock(folder: Path, fixtures: object) -> Iterator[int | None]:
     file = folder / "fixtures.json"
     file.write_text(json.dumps({"fixtures": fixtures}))
     command = ["node", str(AIMOCK), "-p", "0", "-f", str(file), "--log-level", "info"]
-    with _running([*command, "-c", "20"], r"listening on http://\S+:(\d+)") as running:
-        yield running.port
+    with running([*command, "-c", "20"], r"listening on http://\S+:(\d+)") as server:
+        yield server.port
 
 
 # --- what is asked and answered ---------------------------------------------------------------

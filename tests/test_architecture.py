@@ -27,24 +27,26 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "halt", "report", "hot", "permit", "sending", "explain", "cost", "refusals", "calling",
         "cassette", "refreshing", "effects", "directory_contract", "interchange/",
         "moving", "summary", "comparing", "scanning", "spending", "stats", "tally", "explanation",
-        "derive/", "store/", "forwarding", "access", "listening", "samples/",
+        "derive/", "store/", "forwarding", "access", "listening",
     ),
     "move": (
-        "lanes", "guard", "transports/", "capture/", "projector", "api/", "services/",
+        "lanes", "guard", "transports/", "capture/", "projector", "seeding", "api/", "services/",
     ),
-    "open": ("config", "pointing", "lives", "opening", "using", "demo/"),
-    "run": ("checkup", "server", "pytest_plugin", "cli/"),
+    "open": ("config", "pointing", "lives", "opening", "keeping", "using", "demo/"),
+    "run": ("checkup", "server", "serving", "pytest_plugin", "cli/"),
 }  # fmt: skip
 
 # Modules of values alone: they import only each other, and nothing that waits, counts or draws.
 PURE = {
     *LAYERS["words"], "providers/", "interchange/", "derive/", "pointing", "capture.bodies",
-    "capture.http1", "capture.refusals", "capture.replies", "capture.routes", "capture.watching",
-    "tape.rowtext", "listening", "api.models",
+    "capture.http1", "capture.noticed", "capture.refusals", "capture.replies", "capture.routes",
+    "capture.watching",
+    "tape.rowtext", "listening", "api.models", "store.commonplaces", "store.cuts", "store.filters",
+    "store.spantexts", "store.values", "store.words",
     *(f"services.{name}" for name in (
-        "admission", "compiling", "discovery", "documented", "fitting", "grants", "manifest",
-        "openapi", "patterns", "pins", "placing", "problems", "registry", "rendering", "schemas",
-        "settings", "spelling", "toml", "tools", "toolschema", "traffic", "urls",
+        "admission", "compiling", "described", "discovery", "documented", "fitting", "grants",
+        "manifest", "openapi", "patterns", "pins", "placing", "problems", "registry", "rendering",
+        "schemas", "settings", "spelling", "toml", "tools", "toolschema", "traffic", "urls",
     )),
 }  # fmt: skip
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
@@ -57,10 +59,12 @@ ALLOWED_IMPURE = {
 OUTSIDE: dict[str, str | tuple[str, ...]] = {
     "orjson": ("jsontext", "services/", "api/"),
     "brotli": "wire",
-    "zstandard": "wire",
+    "zstandard": ("wire", "store/"),
+    "sqlalchemy": "store/",
+    "alembic": "store/",
     "yaml": "interchange/",
     "genai_prices": "prices",
-    "psycopg": ("tape/", "services/"),
+    "psycopg": ("tape/", "store/", "services/"),
     "httpx": "transports/",
     "httpx2": "transports/",
     "httpcore": "transports/",
@@ -88,7 +92,10 @@ OUTSIDE: dict[str, str | tuple[str, ...]] = {
 # Imports inside a function, each with its reason. `cli/` and `using` import late what costs time.
 LATE = {
     ("prices", "genai_prices"): "it takes longer than everything else together",
+    ("services/", "services.mcp"): "the SDK takes a second to load, and nothing else waits for it",
     ("tape/", "tape.postgres"): "the driver is an extra, and takes long to load",
+    ("store/", "alembic"): "most openings find tables that are up to date",
+    ("keeping", "store.postgres"): "its driver is an extra",
     ("project", "tomllib"): "most tapes have no tapes.toml to read",
     ("cassette", "asyncio"): "programs without tasks need not load it",
     ("server", "uvloop"): "an optional library: without it the standard loop serves, more slowly",
@@ -157,14 +164,24 @@ def _targets(node: ast.Import | ast.ImportFrom, source: str) -> Iterator[tuple[s
     elif node.level:
         folder = source.split(".")[: -node.level]
         names = [".".join(["tapes", *folder, *filter(None, [node.module])])]
-    elif node.module == "tapes":
-        # Modules of the package, or names of its root.
-        names = [f"tapes.{n.name}" if n.name in MODULES else "tapes" for n in node.names]
+    elif node.module and node.module.split(".")[0] == "tapes":
+        # Modules of a folder, or names of a module.
+        names = [_ours(node.module, alias.name) for alias in node.names]
     else:
-        names = [node.module or ""]
+        module = node.module or ""
+        folder_or_module = module.removeprefix("tapes.")
+        names = [
+            f"{module}.{n.name}" if f"{folder_or_module}.{n.name}" in MODULES else module
+            for n in node.names
+        ]
     for name in names:
         head, _, rest = name.partition(".")
         yield (rest, True) if head == "tapes" else (head, False)
+
+
+def _ours(module: str, name: str) -> str:
+    inner = f"{module}.{name}"
+    return inner if inner.removeprefix("tapes.") in MODULES else module
 
 
 ALL = [found for module in MODULES for found in imports_of(module) if module != "__init__"]

@@ -1,11 +1,13 @@
 """Settings: defaults < file < environment < flags, and each value knows its origin."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tapes.config import DEFAULT_TAPE, PROXY, Settings, read_settings
 from tapes.errors import BadRule, BadSetting
+from tests.running import ROOT
 
 
 def settings(flags: dict[str, object] | None = None, **environ: str) -> Settings:
@@ -112,3 +114,15 @@ def test_upstreams_of_the_project_stand_beside_those_of_the_file(in_tmp_path: Pa
     (in_tmp_path / "tapes.toml").write_text("upstreams = 1")
     with pytest.raises(BadRule):
         settings()
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def test_the_page_has_every_setting_with_its_variable_and_default() -> None:
+    page = (ROOT / "docs" / "proxy.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(proxy\.\w+)` \| `(\w+)` \| (.*?) \|", page, re.MULTILINE)
+    shown = {s.key: "none" if not s.default and s.default != 0 else s.default for s in PROXY}
+    assert {key: (variable, default.strip("`")) for key, variable, default in rows} == {
+        s.key: (s.variable, str(shown[s.key]).removesuffix(".0")) for s in PROXY
+    }

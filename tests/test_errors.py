@@ -56,7 +56,7 @@ def test_a_spent_budget_is_also_a_runtime_error_and_so_is_a_miss() -> None:
 def test_an_error_survives_the_way_to_another_process(
     kind: type[CassetteError] | type[TapesError],
 ) -> None:
-    copied = pickle.loads(pickle.dumps(kind("what", "remedy")))
+    copied = pickle.loads(pickle.dumps(kind("what", remedy="remedy")))
     assert type(copied) is kind
     assert (copied.message, copied.remedy) == ("what", "remedy")
 

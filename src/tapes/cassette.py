@@ -347,7 +347,7 @@ class Cassette:
 
     def _find(self, key: str) -> Exchange | None:
         """The exchange that answers under a key; what did not end answers nothing."""
-        found = self.tape.find(key)
+        found = self.tape.answer(key)
         return found if found is not None and found.state is State.COMPLETE else None
 
     def _find_clean(self, clean: Clean, question: Question) -> Exchange | None:

@@ -25,6 +25,7 @@ from typing import Any
 from tapes.errors import BadSetting
 from tapes.modes import MODE
 from tapes.project import declared_upstreams
+from tapes.rows import NO_ORG
 
 FOLDER = ".tapes"
 FILE = "config.toml"
@@ -98,6 +99,18 @@ def _pairs(value: Any) -> dict[str, str]:
     raise ValueError("a table of texts is needed")
 
 
+_SAID = {"1": True, "true": True, "yes": True, "on": True} | {
+    "0": False, "false": False, "no": False, "off": False,
+}  # fmt: skip
+
+
+def _flag(value: Any) -> bool:
+    said = _SAID.get(str(value).lower())
+    if said is None:
+        raise ValueError("yes or no is needed")
+    return said
+
+
 def _list(value: Any) -> list[str]:
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
@@ -118,7 +131,27 @@ PROXY = (
     Setting("proxy.body_limit", "TAPES_PROXY_BODY_LIMIT", "256MiB", _size, "the largest request"),
     Setting("proxy.token", "TAPES_PROXY_TOKEN", None, _text, "what every client has to send"),
     Setting("proxy.token_sha256", "TAPES_PROXY_TOKEN_SHA256", None, _text, "its SHA-256 instead"),
+    Setting("proxy.log", "TAPES_PROXY_LOG", None, _flag, "whether turns are kept in the log"),
     Setting("proxy.hosts", "TAPES_PROXY_HOSTS", [], _list, "further names of this host"),
+)  # fmt: skip
+STORAGE = (
+    Setting("storage.path", "TAPES_STORAGE_PATH", ".tapes/tapes.db", _text, "the log's file"),
+    Setting("storage.postgres_dsn", "TAPES_STORAGE_POSTGRES_DSN", None, _text, "or PostgreSQL"),
+)  # fmt: skip
+API = (
+    Setting("api.listen", "TAPES_API_LISTEN", "127.0.0.1:8081", _text, "address and port"),
+    Setting("api.token", "TAPES_API_TOKEN", None, _text, "what readers have to send"),
+    Setting("api.token_sha256", "TAPES_API_TOKEN_SHA256", None, _text, "its SHA-256 instead"),
+    Setting("api.admin_token", "TAPES_API_ADMIN_TOKEN", None, _text, "what changes need"),
+    Setting(
+        "api.admin_token_sha256", "TAPES_API_ADMIN_TOKEN_SHA256", None, _text,
+        "its SHA-256 instead",
+    ),
+    Setting("api.tenants", "TAPES_API_TENANTS", {}, _pairs, "tenant = SHA-256 of its token"),
+    Setting("api.org", "TAPES_API_ORG", NO_ORG, _text, "the tenant of who names none"),
+    Setting("api.hosts", "TAPES_API_HOSTS", [], _list, "further names of this host"),
+    Setting("api.body_limit", "TAPES_API_BODY_LIMIT", "1MiB", _size, "the largest request"),
+    Setting("api.rate", "TAPES_API_RATE", 1000.0, _number, "requests a second of one address"),
 )  # fmt: skip
 # What other programs that read the same file keep there.
 _PASSED_OVER = ("provider", "project")
@@ -141,6 +174,11 @@ class Settings:
     def items(self) -> list[tuple[str, Value]]:
         """All keys with their values, in the order of their declaration."""
         return list(self._values.items())
+
+    def with_values(self, values: Mapping[str, Any], origin: str) -> "Settings":
+        """The same settings with other values for some keys."""
+        others = {key: Value(value, origin) for key, value in values.items()}
+        return Settings({**self._values, **others}, self.folder)
 
     def wrong(self, key: str, why: str) -> BadSetting:
         """The error for a value that cannot be used, naming where it comes from."""
@@ -229,7 +267,7 @@ def _read(setting: Setting, given: Any, origin: str) -> Value:
     try:
         return Value(setting.read(given), origin)
     except ValueError as error:
-        shown = "…" if setting.key.endswith("token") else repr(given)
+        shown = "…" if setting.key.endswith(("token", "dsn")) else repr(given)
         raise BadSetting(f"{origin}: {setting.key} = {shown}: {error}") from None
 
 

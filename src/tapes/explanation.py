@@ -65,6 +65,8 @@ class _Unreported:
     def find(self, key: str) -> Exchange | None:
         return self._tape.find(key)
 
+    answer = find
+
     def append(self, exchange: Exchange) -> None:
         raise AssertionError(f"an explanation would record {exchange.key}")
 

@@ -84,7 +84,7 @@ class Projector:
 
     def __init__(self, store: Store, price: Pricing = unpriced, pace: Pace | None = None) -> None:
         self._store = store
-        self._price = price
+        self.price = price
         self._pace = pace or Pace()
         self._live: OrderedDict[tuple[str, str], _Live] = OrderedDict()
         self._size = 0
@@ -161,7 +161,7 @@ class Projector:
         began = time.monotonic()
         live = self._recalled(session)
         self._catch_up(session, live)
-        rows = derive(live.turns.values(), self._price, live.memory)
+        rows = derive(live.turns.values(), self.price, live.memory)
         now = time.monotonic()
         if now - began > _QUICK_S:
             live.rest_until = now + min((now - began) * _REST, _LONGEST_REST_S)
@@ -211,7 +211,7 @@ class Projector:
             project = self._store.project(org_id)
             for session_id in self._store.sessions_of_log(org_id):
                 _, turns = self._store.turns_of(org_id, session_id)
-                made = derive(turns, self._price).of_session(session_id)
+                made = derive(turns, self.price).of_session(session_id)
                 kept = project.rows_of_session(session_id)
                 yield from as_kept(made).differences(kept)
             yield from self._store.strays(org_id)

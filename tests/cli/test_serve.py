@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tapes.keeping import open_store
+from tapes.opening import Where
 from tapes.report import runs_of
 from tapes.tape.jsonl import JsonlTape
 from tests.commands import serving_proxy, started_proxy, typed
+from tests.noticing import answered
 from tests.proxies import Raw, chat
 from tests.servers import answer, serving
 
@@ -144,3 +147,40 @@ def test_it_tells_a_program_where_it_is(tmp_path: Path) -> None:
         with Raw(port) as raw:
             path = f"/~{told['token']}/_tapes/ping"
             assert raw.ask(b"", path, method="GET").status == 200
+
+
+# --- the log
+
+
+def test_a_proxy_that_passes_on_keeps_a_log_and_its_sessions_are_there(tmp_path: Path) -> None:
+    with serving(answer(answered("yes"))) as upstream:
+        flags = ("--mode", "pass", "--upstream", upstream.url)
+        with serving_proxy(*flags, cwd=tmp_path) as proxy:
+            assert "the log: .tapes/tapes.db" in proxy.said
+            with Raw(proxy.port) as raw:
+                assert raw.ask(chat("kept")).status == 200
+            assert proxy.stop() == 0
+    store = open_store(Where(str(tmp_path / ".tapes" / "tapes.db")))
+    (listed,) = store.project().sessions().items
+    store.close()
+    assert listed.session.preview == "kept"
+    assert "tapes.db*" in (tmp_path / ".tapes" / ".gitignore").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "keeps"),
+    [
+        ((), {}, False),
+        (("--mode", "pass"), {}, True),
+        (("--mode", "pass", "--no-log"), {}, False),
+        (("--log",), {}, True),
+        ((), {"TAPES_PROXY_LOG": "yes"}, True),
+    ],
+    ids=["replay", "pass", "told not to", "asked", "by a variable"],
+)
+def test_in_other_modes_it_keeps_a_log_where_it_is_asked_to(
+    flags: tuple[str, ...], env: dict[str, str], keeps: bool, tmp_path: Path
+) -> None:
+    with serving_proxy(*flags, cwd=tmp_path, env=env) as proxy:
+        assert ("the log:" in proxy.said) is keeps
+    assert (tmp_path / ".tapes" / "tapes.db").exists() is keeps

@@ -187,7 +187,7 @@ def test_tenants_with_equal_ids_never_meet(store: SqlStore) -> None:
 # --- pages ------------------------------------------------------------------------------------
 
 
-@pytest.mark.row("D4")
+@pytest.mark.row("D4", "D7")
 @pytest.mark.parametrize("descending", [True, False], ids=["desc", "asc"])
 @pytest.mark.parametrize(
     "sort", ["last_active", "started_at", "turn_count", "total_cost_usd", "derived_status"]

@@ -1,10 +1,7 @@
 """A real provider on loopback, installed once and started once for all live tests."""
 
 import contextlib
-import fcntl
-import json
 import re
-import shutil
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.npm import node_modules_of
 
 HOME = Path(__file__).parent.parent / "provider"
 PROGRAM = HOME / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
@@ -34,10 +33,7 @@ class Provider:
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
     """The folder of the packages that `package.json` names."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("the provider of the live tests needs node and npm")
-    _install()
-    return HOME / "node_modules"
+    return node_modules_of(HOME)
 
 
 @pytest.fixture(scope="session")
@@ -54,29 +50,6 @@ def provider(node_modules: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     finally:
         process.terminate()
         process.wait(10)
-
-
-def _install() -> None:
-    """Install what package.json names, unless it is there; one process at a time."""
-    wanted: dict[str, str] = json.loads((HOME / "package.json").read_text())["dependencies"]
-    with (HOME / "package.json").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if all(_version(name) == version for name, version in wanted.items()):
-            return
-        done = subprocess.run(
-            ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund"],
-            cwd=HOME, capture_output=True, text=True, timeout=PATIENCE_S,
-        )  # fmt: skip
-    if done.returncode:
-        pytest.skip(f"the provider of the live tests cannot be installed: {done.stderr[-300:]}")
-
-
-def _version(name: str) -> str | None:
-    """The version of an installed package."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        package = HOME / "node_modules" / name / "package.json"
-        return str(json.loads(package.read_text())["version"])
-    return None
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:

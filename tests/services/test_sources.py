@@ -29,7 +29,8 @@ def test_the_flag_goes_before_the_environment_and_that_before_the_file(tmp_path:
     assert source_list([], environ, file) == Listed((B,), "TAPES_CASSETTES")
     assert source_list([], {}, file) == Listed((C,), str(file), file)
     assert source_list([], {}, None) == Listed()
-    assert source_list([], {}, tmp_path / "none.toml") == Listed()
+    none = tmp_path / "none.toml"
+    assert source_list([], {}, none) == Listed(file=none)
 
 
 @pytest.mark.row("C1")

@@ -12,7 +12,7 @@ from tapes.api.sessions import unknown
 from tapes.errors import BadQuery
 from tapes.projector import Projector
 from tapes.rows import NO_ORG
-from tapes.samples.seeding import seed
+from tapes.seeding import seed
 from tapes.store.base import Correction
 
 router = APIRouter(tags=["admin"])

@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from tapes.api import admin, changes, finding, governance, page, sessions, traces, turns
 from tapes.api.asking import Core, TheCore
 from tapes.api.changes import Changes
-from tapes.api.gate import App, Bounds, Gate
+from tapes.api.gate import FAILED, App, Bounds, Gate
 from tapes.api.keys import Keys
 from tapes.api.metrics import TEXT, Metrics
 from tapes.api.models import Problem, ReadyItem
@@ -108,6 +108,7 @@ def _application(core: Core, listeners: Changes) -> FastAPI:
     app.add_exception_handler(TapesError, _failed)
     app.add_exception_handler(RequestValidationError, _unreadable)
     app.add_exception_handler(HTTPException, _no_route)
+    app.add_exception_handler(Exception, lambda *_: FAILED)
     return app
 
 

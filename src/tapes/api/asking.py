@@ -33,27 +33,32 @@ class Core:
     projector: Projector | None = None  # the one that runs in this process
 
 
-def core_of(request: Request) -> Core:
+# Dependencies are coroutines: a plain function would be handed to a thread, which takes longer.
+
+
+async def core_of(request: Request) -> Core:
     """What the routes of this application work with."""
     core = request.app.state.core
     assert isinstance(core, Core)
     return core
 
 
-def caller_of(request: Request) -> Caller:
+async def caller_of(request: Request) -> Caller:
     """Who asks."""
     caller = request.scope[CALLER]
     assert isinstance(caller, Caller)
     return caller
 
 
-def project_of(request: Request) -> Project:
-    """All that belongs to the tenant of who asks, and nothing else."""
-    return core_of(request).store.project(caller_of(request).org_id)
-
-
 TheCore = Annotated[Core, Depends(core_of)]
 TheCaller = Annotated[Caller, Depends(caller_of)]
+
+
+async def project_of(core: TheCore, caller: TheCaller) -> Project:
+    """All that belongs to the tenant of who asks, and nothing else."""
+    return core.store.project(caller.org_id)
+
+
 TheProject = Annotated[Project, Depends(project_of)]
 
 # --- pages ------------------------------------------------------------------------------------
@@ -71,7 +76,7 @@ PayloadOf = Annotated[
 ]
 
 
-def ask_for(
+async def ask_for(
     q: Q = "",
     limit: LimitOf = LIMIT,
     sort: Sort = "",

@@ -14,7 +14,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -98,7 +98,10 @@ class _Answer:
 
     request_id: str
     status: int = 0
-    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    ended: bool = False
+
+
+FAILED = problem_reply(problem(500, "internal", "the server failed; its log says how", "try again"))
 
 
 class Gate:
@@ -130,6 +133,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         began = time.monotonic()
+        scope = {**scope}  # the server's own stays as it is: it looks at the method again
         method = scope["method"]
         answer = _Answer(_request_id(scope))
         self._metrics.begin()
@@ -158,10 +162,10 @@ class Gate:
                 await self._too_large()(scope, receive, send)
         except Exception:
             log.exception("a request could not be answered")
-            if answer.status:
-                raise
-            said = problem(500, "internal", "the server failed; its log says how", "try again")
-            await problem_reply(said)(scope, receive, send)
+            if answer.status and not answer.ended:
+                raise  # the connection is closed: what began is not whole
+            if not answer.status:
+                await FAILED(scope, receive, send)
 
     # --- who, where, how often, how much
 
@@ -229,8 +233,10 @@ class _Sending:
             headers.append((b"x-request-id", self._answer.request_id.encode()))
             headers.append((b"x-content-type-options", b"nosniff"))
             message = {**message, "headers": headers}
-        elif message["type"] == "http.response.body" and self._method == "HEAD":
-            message = {**message, "body": b""}
+        elif message["type"] == "http.response.body":
+            self._answer.ended = not message.get("more_body", False)
+            if self._method == "HEAD":
+                message = {**message, "body": b""}
         await self._send(message)
 
 

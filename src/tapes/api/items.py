@@ -1,6 +1,6 @@
 """Rows of the store → items of the read API.
 
-Knows nothing of HTTP or databases.  Pure.
+Knows nothing of HTTP or databases.
 """
 
 import json

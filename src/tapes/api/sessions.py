@@ -14,7 +14,6 @@ from tapes.api.asking import (
     TheAsk,
     TheCaller,
     TheProject,
-    ask_for,
     counted,
     moment_of,
     now,
@@ -31,7 +30,7 @@ from tapes.api.models import ErasureItem, OneSession, SessionPage, TurnPage, Who
 from tapes.api.replies import reply
 from tapes.errors import BadQuery, UnknownId
 from tapes.rows import Projection
-from tapes.store.base import Ask, Listed, Noun, Page, Project, TurnHead
+from tapes.store.base import MOST, Ask, Listed, Noun, Page, Project, TurnHead
 from tapes.store.filters import both, is_
 
 router = APIRouter(tags=["sessions"])
@@ -202,7 +201,7 @@ def session_turns(
     heads: list[TurnHead] = []
     limit = min(limit, WHOLE)
     while True:
-        ask = ask_for(limit=limit - len(heads), direction="asc", cursor=cursor)
+        ask = Ask(descending=False, cursor=cursor, limit=min(limit - len(heads), MOST))
         page = project.turns(ask, session_id=key)
         heads += page.items
         cursor = page.next_cursor or ""

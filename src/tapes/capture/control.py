@@ -13,11 +13,13 @@ from tapes.capture.desk import Desk
 from tapes.capture.http1 import RequestHead
 from tapes.capture.refusals import answer, without_body
 from tapes.capture.relay import Client
+from tapes.capture.watched import LogWatcher
 from tapes.tally import tally_of
 
 
 def report_of(desk: Desk) -> dict[str, Any]:
     """What the proxy did since it began. Reads tapes: not for the loop."""
+    watcher = desk.watcher
     return {
         "mode": str(desk.setup.mode),
         "started": desk.started,
@@ -26,6 +28,7 @@ def report_of(desk: Desk) -> dict[str, Any]:
         "refused": desk.refused,
         "unanswered": desk.unanswered,
         "tapes": [tally_of(cassette).as_dict() for cassette in desk.setup.shelf],
+        "log": dict(watcher.counts()) if isinstance(watcher, LogWatcher) else None,
     }
 
 

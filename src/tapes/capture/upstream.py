@@ -316,12 +316,15 @@ class Pool:
                         connection.close()
 
     def close(self) -> None:
-        """Close all that are idle, and stop what is being opened."""
+        """Close all that are idle, and stop what is being opened.
+
+        At once: TLS would wait for the upstream's farewell, longer than the loop may be there.
+        """
         for task in self._opening:
             task.cancel()
         for connections in self._idle.values():
             for connection in connections:
-                connection.close()
+                connection.leave()
         self._idle.clear()
 
 

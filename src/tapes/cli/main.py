@@ -36,6 +36,7 @@ COMMANDS = {
     ),
     "export": ("tapes.cli.interchange", "Write a tape as a vcrpy cassette or an HTTP archive."),
     "budget": ("tapes.cli.budget", "Which live calls were made, by whom, and how many are left."),
+    "derive": ("tapes.cli.derive", "Make sessions and spans anew from the log, or prove them."),
     "doctor": ("tapes.cli.doctor", "Check this machine, and what to do where something is wrong."),
 }
 

@@ -13,7 +13,7 @@ import click
 
 from tapes.capture.asked import ProxyMode
 from tapes.capture.control import misses_of, report_of
-from tapes.cli.serve import limits_of, proxy_options, settings_of
+from tapes.cli.serve import limits_of, log_of, proxy_options, settings_of
 from tapes.exchange import Request
 from tapes.guard import guarded
 from tapes.lanes import allowed_of
@@ -47,6 +47,7 @@ def run(
     upstreams: dict[str, str],
     pace: float | None,
     ordered: bool,
+    keeps_log: bool | None,
     config_dir: str | None,
     report_file: str | None,
     quiet: bool,
@@ -67,6 +68,7 @@ def run(
       tapes run --mode record --budget 20 --tape review.jsonl -- claude -p "Review this"
     """
     flags = {"proxy.tape": tape, "proxy.mode": mode, "proxy.pace": pace, "proxy.listen": "0"}
+    flags |= {"proxy.log": keeps_log}
     settings = settings_of(flags, upstreams, config_dir)
     setup = proxy_setup(
         settings,
@@ -76,7 +78,7 @@ def run(
         further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"]),
     )
     further = None if no_guard else allowed_of(allow).entries
-    with proxy_in_thread(setup) as server:
+    with log_of(settings) as watcher, proxy_in_thread(setup, watcher=watcher) as server:
         status = _ended(command, server, further)
         told = {**report_of(server.desk), **misses_of(server.desk)}
         tallies = [tally_of(cassette) for cassette in setup.shelf]

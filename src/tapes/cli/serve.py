@@ -1,33 +1,33 @@
 """`tapes serve`: the servers."""
 
+import contextlib
 import logging
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tapes.access import new_token, token_hash
+from tapes.access import token_hash
 from tapes.budget import Limits
 from tapes.capture.asked import ProxyMode
-from tapes.cli.output import flush, write_json
+from tapes.capture.watched import LogWatcher
+from tapes.cli.api import api, api_options, whole
+from tapes.cli.output import flush, json_option, write_json
 from tapes.cli.services import services
-from tapes.config import FOLDER, PROXY, Settings, read_settings
+from tapes.cli.tokens import new_here
+from tapes.config import FOLDER, PROXY, STORAGE, Settings, read_settings
+from tapes.errors import MissingExtra
+from tapes.opening import Where, require_extra
 from tapes.pointing import SHOWN, upstreams_set_in, variables_of
 from tapes.server import Listen, ProxyServer, proxy_setup, run_proxy, token_of
-from tapes.tape.beside import make_local
 
 TOKEN_FILE = "proxy-token"
-
-
-@click.group()
-def serve() -> None:
-    """Serve replayed answers to clients in any language."""
-
-
-serve.add_command(services)
 
 
 def pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> Any:
@@ -39,6 +39,41 @@ def pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) 
             name, value = "", text
         found[name] = value
     return found
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+@click.option("--api-listen", help="Where the read API listens; 127.0.0.1:8081 if not said.")
+@click.option("--proxy-listen", help="Where the proxy listens; 127.0.0.1:8080 if not said.")
+@click.option("--mode", help="The proxy's: pass (the default here), replay, record or live.")
+@click.option(
+    "--upstream",
+    "upstreams",
+    multiple=True,
+    callback=pairs,
+    metavar="[NAME=]URL",
+    help="Where requests go: a named upstream, or the one for all that name none.",
+)
+@api_options
+def serve(ctx: click.Context, **given: Any) -> None:
+    """Serve everything: the proxy, and the read API for what it sees. Or one of them alone.
+
+    Without a command all of it runs in this process: point a client's base URL to the proxy, and
+    look at what it did through the API. The proxy passes calls on and keeps them in the log; with
+    --mode replay it answers from a tape.
+
+    \b
+    Example:
+      tapes serve
+      OPENAI_BASE_URL=http://127.0.0.1:8080/openai/v1 python agent.py
+      tapes sessions list
+    """
+    if ctx.invoked_subcommand is None:
+        whole(**given)
+
+
+serve.add_command(api)
+serve.add_command(services)
 
 
 def proxy_options(command: Any) -> Any:
@@ -60,6 +95,12 @@ def proxy_options(command: Any) -> Any:
             "--ordered", is_flag=True, help="Equal requests are different calls, in order."
         ),
         click.option(
+            "--log/--no-log",
+            "keeps_log",
+            default=None,
+            help="Keep every call in the log; in mode pass that is the default.",
+        ),
+        click.option(
             "--config-dir", help="The folder of config.toml; ./.tapes or ~/.tapes if not said."
         ),
     )
@@ -74,7 +115,33 @@ def settings_of(
     """The settings in force with these flags."""
     default = upstreams.pop("", None)
     given = {**flags, "proxy.upstream": default, "proxy.upstreams": upstreams or None}
-    return read_settings(PROXY, given, config_dir=config_dir)
+    return read_settings((*PROXY, *STORAGE), given, config_dir=config_dir)
+
+
+@contextlib.contextmanager
+def log_of(settings: Settings) -> Iterator[LogWatcher | None]:
+    """The log that a proxy keeps; None where it keeps none: in every mode but `pass`, if not asked.
+
+    Raises what opening a store raises.
+    """
+    said = settings["proxy.log"]
+    if not (settings["proxy.mode"] == ProxyMode.PASS if said is None else said):
+        yield None
+        return
+    where = Where.in_settings(settings)
+    try:
+        require_extra(where)
+    except MissingExtra as error:
+        if said:
+            raise
+        click.echo(f"tapes: no log is kept: {error.message}: {error.remedy}", err=True)
+        yield None
+        return
+    # It brings the database's parts with it; a proxy that keeps no log starts without.
+    from tapes.keeping import keeping
+
+    with keeping(where) as kept:
+        yield LogWatcher(kept)
 
 
 def limits_of(budget: int | None) -> Limits | None:
@@ -99,6 +166,7 @@ def proxy(
     upstreams: dict[str, str],
     pace: float | None,
     ordered: bool,
+    keeps_log: bool | None,
     config_dir: str | None,
     named: dict[str, str],
     folder: str | None,
@@ -123,6 +191,7 @@ def proxy(
         "proxy.named": named or None,
         "proxy.folder": folder,
         "proxy.body_limit": body_limit,
+        "proxy.log": keeps_log,
     }
     settings = settings_of(flags, upstreams, config_dir)
     address = Listen.of(settings["proxy.listen"])
@@ -137,7 +206,8 @@ def proxy(
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     lives = settings.folder or Path(FOLDER)
     tell = _tell_json if as_json else _tell
-    run_proxy(setup, address, lambda server: tell(server, settings, token), lives)
+    with log_of(settings) as watcher:
+        run_proxy(setup, address, lambda server: tell(server, settings, token), lives, watcher)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +233,6 @@ def _token(settings: Settings, listen: Listen, *, new_token: bool) -> Token:
     return Token(token_hash(token), token, file)
 
 
-def new_here(file: Path) -> str:
-    """Make a token and keep its hash in a file that only its owner reads."""
-    token = new_token()
-    make_local(file.parent)
-    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w") as out:
-        out.write(f"{token_hash(token)}\n")
-    return token
-
-
 def _tell(server: ProxyServer, settings: Settings, token: Token) -> None:
     """Say where it listens, what it does, and what to set."""
     setup, base = server.setup, server.address
@@ -186,6 +246,8 @@ def _tell(server: ProxyServer, settings: Settings, token: Token) -> None:
     lines += [f"  {name}={shown[name]}" for name in SHOWN]
     if settings.folder is not None:
         lines.append(f"  settings: {settings.folder}")
+    if isinstance(server.desk.watcher, LogWatcher):
+        lines.append(f"  the log: {Where.in_settings(settings)}")
     lines.append(f"  the report: curl {base}/_tapes/report")
     click.echo("\n".join(lines), err=True)
     sys.stderr.flush()
@@ -200,6 +262,7 @@ def _tell_json(server: ProxyServer, settings: Settings, token: Token) -> None:
             "tapes": [c.tape.path for c in server.setup.shelf],
             "variables": {name: _variables(server)[name] for name in SHOWN},
             "token": token.made,
+            "log": None if server.desk.watcher is None else Where.in_settings(settings),
             "settings": None if settings.folder is None else str(settings.folder),
         }
     )
@@ -215,3 +278,39 @@ def _permission(permitted: bool) -> str:
     if permitted:
         return "live calls are permitted"
     return "no live call is permitted: set DEMO_LIVE=1, or a limit with --budget N"
+
+
+# --- the projector alone
+
+
+@serve.command("derive-worker")
+@click.option("--config-dir", help="The folder of config.toml; ./.tapes or ~/.tapes if not said.")
+@json_option
+def derive_worker(*, config_dir: str | None, as_json: bool) -> None:
+    """Derive sessions from the log, beside servers that only write to it.
+
+    Several may work on one PostgreSQL: they share the sessions. Every proxy that keeps a log has
+    one of its own.
+
+    \b
+    Example:
+      TAPES_STORAGE_POSTGRES_DSN=postgresql://… tapes serve derive-worker
+    """
+    # It brings the database's parts with it.
+    from tapes.keeping import open_projector, open_store
+
+    where = Where.in_settings(read_settings(STORAGE, {}, config_dir=config_dir))
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    store = open_store(where)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    if as_json:
+        write_json({"store": str(where)})
+        flush()
+    else:
+        click.echo(f"tapes derive-worker: {where}", err=True)
+    try:
+        open_projector(store).run(stop)
+    finally:
+        store.close()

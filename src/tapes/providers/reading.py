@@ -122,7 +122,7 @@ def read(
         return DropReason.UNKNOWN_PROVIDER
     has_bytes = isinstance(exchange.response, Response)
     answer = answer_of(form) if is_current(form) or not has_bytes else None
-    answer = answer or _answer(exchange, provider)
+    answer = answer or answer_to(exchange, provider)
     asked = provider.asked(body, path, remember)
     return Turn(provider_name or provider.name, provider.api, asked, _named(answer))
 
@@ -163,7 +163,8 @@ def _named(answer: Answer) -> Answer:
     return replace(answer, usage=replace(usage, model=model))
 
 
-def _answer(exchange: Exchange, provider: Provider) -> Answer:
+def answer_to(exchange: Exchange, provider: Provider) -> Answer:
+    """The answer of an exchange with this provider, however it failed."""
     response = exchange.response
     if not isinstance(response, Response) or not response.status:
         return Answer(failure=Failure(_without_status(exchange).value))

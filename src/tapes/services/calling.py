@@ -156,4 +156,7 @@ def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
                 return value
             break
     # Nothing rests on its being a secret, and the system's randomness costs a call of the kernel.
-    return str(uuid.UUID(int=random.getrandbits(128), version=4)).encode()
+    bits = b"%032x" % random.getrandbits(128)
+    variant = b"89ab"[bits[16] & 3 : (bits[16] & 3) + 1]
+    parts = (bits[:8], bits[8:12], b"4" + bits[13:16], variant + bits[17:20], bits[20:])
+    return b"-".join(parts)

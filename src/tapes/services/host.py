@@ -8,6 +8,8 @@ Rule 1: the host is ready before any source has answered, and whatever becomes o
 Rule 2: a list of sources that stands in a file is read again when the file changes. What cannot be
         read is told, once, and changes nothing.
 Rule 3: a server that strangers can reach has a token before it listens.
+Rule 4: the SDK of MCP takes most of a second to load. It is loaded beside everything else, and only
+        who asks for tools waits for it.
 """
 
 import asyncio
@@ -17,10 +19,11 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Protocol
 
 import uvicorn
 
@@ -31,13 +34,12 @@ from tapes.jsontext import Json
 from tapes.services.app import ServicesApp
 from tapes.services.calling import Caller
 from tapes.services.fetching import FETCH_S, Fetcher
-from tapes.services.mcp import Tools
 from tapes.services.merging import Aggregate
 from tapes.services.pinfile import PinFile
 from tapes.services.pins import Pins
 from tapes.services.refresher import INTERVAL_S, Refresher
 from tapes.services.registry import Registry, Snapshot
-from tapes.services.replying import App
+from tapes.services.replying import App, Receive, Scope, Send
 from tapes.services.sidework import Sidework
 from tapes.services.sources import Listed, source_list
 from tapes.services.traffic import Limits
@@ -100,7 +102,7 @@ class Host:
         self._aggregate = Aggregate(self.registry, self._merging, own_document)
         self.registry.watch(self._aggregate.refresh_soon)
         self.registry.watch(self._keep_pins)
-        self.tools = Tools(self.registry, self.caller, version=_version())
+        self._tools = _LateTools(self.registry, self.caller)
         self.refresher: Refresher | None = None
         self.app = ServicesApp(
             self.registry,
@@ -108,7 +110,7 @@ class Host:
             self._aggregate,
             self._recheck,
             contracts=setup.contracts,
-            mcp=self.tools,
+            mcp=self._tools,
             inner=inner,
             access=setup.access,
             only_documented=setup.only_documented,
@@ -128,15 +130,15 @@ class Host:
             lenient=self.setup.lenient_tools,
         )
         try:
-            async with self.tools.running():
-                self.refresher.follow(self.setup.sources.values)
-                watching = asyncio.create_task(self._watch())
-                try:
-                    yield
-                finally:
-                    watching.cancel()
-                    await asyncio.gather(watching, return_exceptions=True)
-                    await self.refresher.stop()
+            self.refresher.follow(self.setup.sources.values)
+            beside = [asyncio.create_task(self._watch()), asyncio.create_task(self._tools.serve())]
+            try:
+                yield
+            finally:
+                for task in beside:
+                    task.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
+                await self.refresher.stop()
         finally:
             await self._sender.close()
             await self._admitting.close()
@@ -177,6 +179,51 @@ class Host:
                 self._pins.write(pins)
             except OSError as error:
                 log.error("what was approved could not be kept: %s", error)
+
+
+class _Endpoint(Protocol):
+    """The tools' own application."""
+
+    def running(self) -> AbstractAsyncContextManager[None]: ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+class _LateTools:
+    """The tools' application, from the first request on; it answers once it is loaded (rule 4)."""
+
+    def __init__(self, registry: Registry, caller: Caller) -> None:
+        self._registry = registry
+        self._caller = caller
+        self._endpoint: _Endpoint | None = None
+        self._serving: asyncio.Future[_Endpoint] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, as soon as that is possible."""
+        assert self._serving is not None, "the host does not run"
+        endpoint = await asyncio.shield(self._serving)
+        await endpoint(scope, receive, send)
+
+    async def serve(self) -> None:
+        """Load, and serve until cancelled."""
+        self._serving = serving = asyncio.get_running_loop().create_future()
+        try:
+            if self._endpoint is None:
+                self._endpoint = await asyncio.to_thread(_loaded, self._registry, self._caller)
+            async with self._endpoint.running():
+                serving.set_result(self._endpoint)
+                await asyncio.Event().wait()
+        except Exception as error:
+            log.exception("tools cannot be offered over MCP")
+            if not serving.done():
+                serving.set_exception(error)
+                serving.exception()  # told above; whoever asks is told again
+
+
+def _loaded(registry: Registry, caller: Caller) -> _Endpoint:
+    from tapes.services.mcp import Tools
+
+    return Tools(registry, caller, version=_version())
 
 
 def _version() -> str:

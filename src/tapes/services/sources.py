@@ -35,7 +35,10 @@ FILE = "config.toml"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A list of texts, and where it comes from: a flag, a variable, a file, or `default`."""
+    """A list of texts, and where it comes from: a flag, a variable, a file, or `default`.
+
+    `file` is where it stands or would come to stand, if it is a file that decides.
+    """
 
     values: tuple[str, ...] = ()
     origin: str = "default"
@@ -99,11 +102,11 @@ def _in_file(file: Path, key: str) -> Listed:
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return Listed()
+        return Listed(file=file)
     except (OSError, UnicodeDecodeError) as error:
         raise BadSetting(f"{file}: {error}") from error
     values = _of_tree(_tree(text, file), key, file)
-    listed = Listed() if values is None else Listed(tuple(values), str(file), file)
+    listed = Listed(file=file) if values is None else Listed(tuple(values), str(file), file)
     return _checked(listed) if key == KEY else listed
 
 

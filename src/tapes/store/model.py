@@ -385,8 +385,8 @@ class ModelWriter:
 
     def erase(self) -> None:
         """Take all rows of the session away."""
-        self.forget_session_words()
         self.replace(Projection())
+        self.forget_session_words()  # of what is left: a placeholder that others name
         gone = and_(sessions.c.org_id == self._org, sessions.c.id == self._session)
         self._connection.execute(delete(sessions).where(gone))
         self.note_change(erased=True)

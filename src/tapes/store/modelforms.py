@@ -3,7 +3,7 @@
 Rule 1: a row that is read is equal to the one that was written, as far as columns can hold it:
         money to a millionth of a millionth, whole numbers of 64 bits. `as_kept` gives those rows.
 
-Knows nothing of databases.  Pure.
+Knows nothing of databases.
 """
 
 from collections.abc import Mapping

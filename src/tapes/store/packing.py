@@ -8,7 +8,7 @@ Rule 2: a body that shares its beginning and its end with an earlier one keeps w
         One that changed in several places is compressed with the earlier one as its dictionary.
 Rule 3: a number says how bytes were packed. Ways of packing are added and never changed.
 
-Knows nothing of turns or databases.  Pure.
+Knows nothing of turns or databases.
 """
 
 import zlib

@@ -6,7 +6,7 @@ with the time of each piece, the reduced form.
 Rule 1: a turn that is read is equal to the one that was kept: bytes, times, headers, their order.
 Rule 2: a form says its version; forms are added and never changed.
 
-Knows nothing of databases or of earlier turns.  Pure.
+Knows nothing of databases or of earlier turns.
 """
 
 import hashlib

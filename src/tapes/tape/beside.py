@@ -11,7 +11,10 @@ import secrets
 from pathlib import Path
 
 FOLDER = ".tapes"
-_IGNORED = "*.index\n*.lock\n*.torn\n*.tmp\nstate.db*\nlives.json\nproxy-token\n.gitignore\n"
+_IGNORED = (
+    "*.index\n*.lock\n*.torn\n*.tmp\nstate.db*\ntapes.db*\nspool/\nlives.json\nproxy-token\n"
+    ".gitignore\n"
+)
 
 
 def make_local(folder: Path) -> Path:

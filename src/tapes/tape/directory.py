@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tapes.errors import ClosedTape
-from tapes.exchange import Exchange, State, damaged, exchange_of
+from tapes.exchange import Exchange, ReadRow, State, answer_of, damaged, exchange_of
 from tapes.jsontext import Json
 from tapes.tape.base import (
     blob_hash,
@@ -66,22 +66,29 @@ class DirectoryTape:
             return None
         answer = self._read(f"{key}.json")
         if answer is not _ABSENT:
-            return self._with_answer(key, answer)
+            return self._with_answer(key, answer, exchange_of)
         return self._evidence(key)
+
+    def answer(self, key: str) -> Exchange | None:
+        """As `find`, without the request."""
+        self._require_open()
+        answer = self._read(f"{key}.json") if is_key(key) else _ABSENT
+        return None if answer is _ABSENT else self._with_answer(key, answer, answer_of)
 
     def _evidence(self, key: str) -> Exchange | None:
         name = f"{_INCOMPLETE}/{key}.json"
         row = self._read(name)
         return None if row is _ABSENT else self._of_row(row, name)
 
-    def _with_answer(self, key: str, answer: Json) -> Exchange:
+    def _with_answer(self, key: str, answer: Json, read: ReadRow) -> Exchange:
         name = f"{_REQUESTS}/{key}.json"
         about = self._read(name)
         if about is _ABSENT:
             return Exchange(key, "directory/1", None, answer, version=0)
         if not isinstance(about, dict):
             raise damaged(self.path, name, "not an object")
-        return self._of_row({"hash": key, **about, "response": answer}, f"{key}.json")
+        row = {"hash": key, **about, "response": answer}
+        return read(row, self.path, f"{key}.json", self._blob)
 
     def _of_row(self, row: Json, name: str) -> Exchange:
         return exchange_of(row, self.path, name, self._blob)

@@ -22,7 +22,9 @@ from tapes.errors import ClosedTape, UnreadableTape, UnwritableTape
 from tapes.exchange import (
     SCHEMA_VERSION,
     Exchange,
+    ReadRow,
     State,
+    answer_of,
     bytes_form,
     bytes_of,
     damaged,
@@ -85,7 +87,12 @@ class JsonlTape:
     def find(self, key: str) -> Exchange | None:
         """The exchange appended last under this key; also what others appended meanwhile."""
         found = self._last_line(bytes.fromhex(key)) if is_key(key) else None
-        return None if found is None else self._exchange(*found)
+        return None if found is None else self._exchange(*found, exchange_of)
+
+    def answer(self, key: str) -> Exchange | None:
+        """As `find`, without the request."""
+        found = self._last_line(bytes.fromhex(key)) if is_key(key) else None
+        return None if found is None else self._exchange(*found, answer_of)
 
     def _last_line(self, key: bytes) -> tuple[LineFile, int, bytes] | None:
         for _ in range(_TRIES):
@@ -107,12 +114,14 @@ class JsonlTape:
             "let the program that rewrites it finish, then try again",
         )
 
-    def _exchange(self, lines: LineFile, offset: int, line: bytes) -> Exchange | None:
+    def _exchange(
+        self, lines: LineFile, offset: int, line: bytes, read: ReadRow
+    ) -> Exchange | None:
         place = lines.place(offset)
         row = read_row(line, self.path, place)
         if is_body(row):
             return None
-        return exchange_of(row, self.path, place, partial(self._body, lines, place))
+        return read(row, self.path, place, partial(self._body, lines, place))
 
     def _body(self, lines: LineFile, place: Place, name: str) -> bytes:
         """A body that the row at a place names; it is in the same file."""
@@ -138,7 +147,7 @@ class JsonlTape:
 
     def _exchanges_in(self, lines: LineFile) -> Iterator[Exchange]:
         for offset, line in lines.rows():
-            exchange = self._exchange(lines, offset, line)
+            exchange = self._exchange(lines, offset, line, exchange_of)
             if exchange is not None:
                 yield exchange
 

@@ -27,7 +27,7 @@ import psycopg
 from psycopg import errors as sql_errors
 
 from tapes.errors import BadSetting, ClosedTape, TapesError, UnreadableTape, UnwritableTape
-from tapes.exchange import Exchange, damaged, exchange_of
+from tapes.exchange import Exchange, ReadRow, answer_of, damaged, exchange_of
 from tapes.tape.base import blob_hash, is_key, is_of_bytes, row_and_bodies
 from tapes.tape.beside import FOLDER
 from tapes.tape.commit import GroupCommit
@@ -117,9 +117,17 @@ class PostgresTape:
 
     def find(self, key: str) -> Exchange | None:
         """The exchange that was appended last under this key."""
+        return self._last(key, exchange_of)
+
+    def answer(self, key: str) -> Exchange | None:
+        """As `find`, without the request."""
+        return self._last(key, answer_of)
+
+    def _last(self, key: str, read: ReadRow) -> Exchange | None:
         self._require_open()
-        rows = self._read(_LAST, self._tape, key) if is_key(key) else []
-        return self._exchange(*rows[0]) if rows else None
+        for number, row in self._read(_LAST, self._tape, key) if is_key(key) else []:
+            return self._exchange(number, row, read)
+        return None
 
     def exchanges(self) -> Iterator[Exchange]:
         """All exchanges in the order of appending. Raises DamagedTape at the first broken row."""
@@ -131,16 +139,16 @@ class PostgresTape:
         while rows := self._read(_NEXT, self._tape, after):
             for number, row in rows:
                 after = number
-                yield self._exchange(number, row)
+                yield self._exchange(number, row, exchange_of)
 
     def keys(self) -> set[str]:
         """The keys whose last exchange is complete."""
         self._require_open()
         return {key for (key,) in self._read(_ANSWERS, self._tape)}
 
-    def _exchange(self, number: int, text: str) -> Exchange:
+    def _exchange(self, number: int, text: str, read: ReadRow) -> Exchange:
         place = f"exchange {number}"
-        return exchange_of(read_row(text.encode(), self.path, place), self.path, place, self._body)
+        return read(read_row(text.encode(), self.path, place), self.path, place, self._body)
 
     def _body(self, name: str) -> bytes:
         rows = self._read(_BODY, name)

@@ -28,6 +28,8 @@ from tapes.errors import ClosedTape, DamagedTape, TapesError, UnreadableTape, Un
 from tapes.exchange import (
     SCHEMA_VERSION,
     Exchange,
+    ReadRow,
+    answer_of,
     damaged,
     exchange_of,
     newer,
@@ -108,9 +110,17 @@ class SqliteTape:
 
     def find(self, key: str) -> Exchange | None:
         """The exchange that was appended last under this key."""
+        return self._last(key, exchange_of)
+
+    def answer(self, key: str) -> Exchange | None:
+        """As `find`, without the request."""
+        return self._last(key, answer_of)
+
+    def _last(self, key: str, read: ReadRow) -> Exchange | None:
         self._require_open()
-        rows = self._read(_LAST, key) if is_key(key) else []
-        return self._exchange(*rows[0]) if rows else None
+        for number, row in self._read(_LAST, key) if is_key(key) else []:
+            return self._exchange(number, row, read)
+        return None
 
     def exchanges(self) -> Iterator[Exchange]:
         """All exchanges in the order of appending. Raises DamagedTape at the first broken row."""
@@ -122,16 +132,16 @@ class SqliteTape:
         while rows := self._read(_NEXT, after):
             for number, row in rows:
                 after = number
-                yield self._exchange(number, row)
+                yield self._exchange(number, row, exchange_of)
 
     def keys(self) -> set[str]:
         """The keys whose last exchange is complete."""
         return {key.decode() for (key,) in self._read(_ANSWERS)}
 
-    def _exchange(self, number: int, text: bytes) -> Exchange:
+    def _exchange(self, number: int, text: bytes, read: ReadRow) -> Exchange:
         place = f"exchange {number}"
         row = read_row(text, self.path, place)
-        return exchange_of(row, self.path, place, self._body)
+        return read(row, self.path, place, self._body)
 
     def _body(self, name: str) -> bytes:
         rows = self._read(_BODY, name)
@@ -202,11 +212,12 @@ class SqliteTape:
     def _is_tape(self, connection: sqlite3.Connection) -> bool:
         """Whether it is a tape's; False where it holds nothing. Raises UnreadableTape."""
         try:
-            connection.execute("BEGIN")  # one moment: somebody else may just be making the tables
+            # One transaction, so that a writer who makes the tables meanwhile is seen whole or not.
+            connection.execute("BEGIN")
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            connection.execute("COMMIT")
+            connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
         if application != APPLICATION and tables:

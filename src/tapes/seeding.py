@@ -16,7 +16,7 @@ from tapes.rows import NO_ORG, RawTurn
 from tapes.store.base import Kept, Store
 from tapes.turnlines import turn_of
 
-FILE = "turns.jsonl"
+FILE = "samples/turns.jsonl"
 _AGO_NS = 60 * 1_000_000_000
 
 
@@ -56,7 +56,7 @@ def sample_turns(org_id: str = NO_ORG, now: int | None = None) -> Iterator[RawTu
 
 
 def _recorded() -> Iterator[RawTurn]:
-    file = resources.files("tapes.samples").joinpath(FILE)
+    file = resources.files("tapes").joinpath(FILE)
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             yield turn_of(line, FILE, f"line {number}")

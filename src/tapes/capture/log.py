@@ -1,0 +1,411 @@
+"""The lane from what happens to the log: it takes what was noticed, at once, and keeps it.
+
+    whoever notices → inbox → [cleaning thread] → ready → [writing thread] → store
+                                      ↘  spool on disk  ↗
+
+Rule 1: whoever notices never waits: not for a disk, a database, or a thread that reads bodies.
+Rule 2: what came is kept in the store, or it lies in the spool, or it is counted as dropped. There
+        is no fourth way, and nothing is dropped while the disk takes it.
+Rule 3: a store that is slow, full or gone changes nothing for anybody but the spool: turns go there
+        as soon as the store takes too long, and from there in their order when it is back.
+Rule 4: a turn that the store refuses for what it is stands aside, and holds up no other.
+Rule 5: nothing secret is in what is ready, in the spool or in the store (see noticed).
+
+Knows nothing of sockets, and nothing of deriving but whom to wake.
+"""
+
+import logging
+import queue
+import threading
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tapes.capture.noticed import KEPT_HEADERS, Noticed, turn_of
+from tapes.capture.spool import Spool, size_of
+from tapes.errors import TapesError, UnavailableStore, UnreadableStore
+from tapes.providers.reading import DropReason, plain_path, provider_of_path
+from tapes.redact import Redactor
+from tapes.rows import NO_ORG, RawTurn
+from tapes.store.base import Kept, Store
+
+log = logging.getLogger(__name__)
+
+_MB = 1024 * 1024
+# How long a store that failed is left alone at first, and how often an idle log looks around.
+_FIRST_PAUSE_S = 0.05
+_LOOK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much waits in memory, how much is written at once, and how patient we are."""
+
+    inbox_bytes: int = 256 * _MB
+    ready_bytes: int = 32 * _MB
+    batch_turns: int = 100
+    batch_bytes: int = 8 * _MB
+    slow_s: float = 1.0
+    longest_pause_s: float = 10.0
+    closing_s: float = 10.0
+
+
+class Log:
+    """See above. `open_store` is called by the writing thread, again where it fails.
+
+    `redactor` takes secrets out that not every log knows.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        spool: Spool,
+        *,
+        bounds: Bounds | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        self._open_store = open_store
+        self._spool = spool
+        self._bounds = bounds or Bounds()
+        self._redactor = redactor or Redactor(keep=KEPT_HEADERS)
+        self._woken: Callable[[], None] = _nobody
+        self._store: Store | None = None
+        self._inbox: queue.SimpleQueue[Noticed | None] = queue.SimpleQueue()
+        self._lock = threading.Condition()  # for all that follows
+        self._inbox_bytes = 0
+        self._ready: deque[RawTurn] = deque()
+        self._ready_bytes = 0
+        self._in_hand: Sequence[RawTurn] = ()  # what the store is asked to keep just now
+        self._asked_at = 0.0
+        self._spools = False
+        self._closing = False
+        self._all_came = False
+        self._counts: Counter[str] = Counter()
+        self._drops: Counter[tuple[str, str, str]] = Counter()
+        self._cleaning = threading.Thread(target=self._clean, name="tapes log, cleaning")
+        self._writing = threading.Thread(target=self._write, name="tapes log, writing")
+        for thread in (self._cleaning, self._writing):
+            thread.daemon = True  # a store that hangs must not hold up the end; see close
+            thread.start()
+
+    def woken_by(self, wake: Callable[[], None]) -> None:
+        """Have this called when turns were kept."""
+        self._woken = wake
+
+    # --- noticing
+
+    def notice(self, noticed: Noticed) -> None:
+        """An exchange came to its end. From any thread or loop; never waits."""
+        size = noticed.size
+        with self._lock:
+            self._counts["noticed"] += 1
+            fits = self._inbox_bytes + size <= self._bounds.inbox_bytes and not self._closing
+            if fits:
+                self._inbox_bytes += size
+        if fits:
+            self._inbox.put(noticed)
+        else:
+            self._lose(noticed, DropReason.SEM_FULL)
+
+    def drop(self, url: str, reason: DropReason) -> None:
+        """Count an exchange that becomes no turn."""
+        provider = provider_of_path(plain_path(url))
+        name = provider.name if provider is not None else "unknown"
+        with self._lock:
+            self._drops[NO_ORG, name, reason.value] += 1
+            self._counts[f"drop {reason.value}"] += 1
+            self._lock.notify_all()
+
+    def _lose(self, noticed: Noticed, reason: DropReason) -> None:
+        with self._lock:
+            self._counts["lost"] += 1
+        log.error("an exchange was not kept: %s", reason.value)
+        self.drop(_url(noticed), reason)
+
+    # --- cleaning
+
+    def _clean(self) -> None:
+        while (some := self._next()) is not None:
+            if some:
+                self._hand_on(self._cleaned(some))
+                with self._lock:  # only now: what is in between is not forgotten by `is_idle`
+                    self._inbox_bytes -= sum(noticed.size for noticed in some)
+            self._relieve()
+        with self._lock:
+            self._all_came = True
+            self._lock.notify_all()
+
+    def _next(self) -> list[Noticed] | None:
+        """What came meanwhile, maybe nothing; None is the end."""
+        try:
+            first = self._inbox.get(timeout=self._bounds.slow_s / 2)
+        except queue.Empty:
+            return []
+        return None if first is None else [first, *self._more(first.size)]
+
+    def _more(self, size: int) -> list[Noticed]:
+        found: list[Noticed] = []
+        while len(found) + 1 < self._bounds.batch_turns and size < self._bounds.batch_bytes:
+            try:
+                noticed = self._inbox.get_nowait()
+            except queue.Empty:
+                break
+            if noticed is None:
+                self._inbox.put(None)  # the end is for the next look
+                break
+            found.append(noticed)
+            size += noticed.size
+        return found
+
+    def _cleaned(self, some: Sequence[Noticed]) -> list[RawTurn]:
+        turns = []
+        for noticed in some:
+            try:
+                turn, reason = turn_of(
+                    noticed,
+                    self._redactor,
+                    received_at=time.time_ns(),
+                    new_id=str(uuid.uuid4()),
+                )
+            except Exception:  # one exchange must not stop the others
+                log.exception("an exchange cannot be made a turn")
+                self._lose(noticed, DropReason.MARSHAL_ERROR)
+                continue
+            if reason is not None:
+                self.drop(_url(noticed), reason)
+            turns.append(turn)
+        return turns
+
+    def _hand_on(self, turns: Sequence[RawTurn]) -> None:
+        """To the writing thread, or to the spool where that has enough."""
+        size = sum(map(size_of, turns))
+        with self._lock:
+            if not self._spools and self._ready_bytes + size <= self._bounds.ready_bytes:
+                self._ready.extend(turns)
+                self._ready_bytes += size
+                self._lock.notify_all()
+                return
+            self._spools = True
+        self._put(turns)
+
+    def _relieve(self) -> None:
+        """Where the store takes too long, put everything that waits for it on the disk."""
+        with self._lock:
+            waits = self._asked_at and time.monotonic() - self._asked_at > self._bounds.slow_s
+            if not waits or not (self._in_hand or self._ready):
+                return
+            self._spools = True
+            # What is in hand may still be kept: then it is delivered again, and known.
+            turns = [*self._in_hand, *self._ready]
+            self._in_hand = ()
+            self._ready.clear()
+            self._ready_bytes = 0
+        self._put(turns)
+
+    def _put(self, turns: Sequence[RawTurn]) -> bool:
+        """On the disk; counted as lost where that is full too."""
+        if not turns:
+            return True
+        try:
+            self._spool.put(turns)
+        except OSError as error:
+            log.error("%d turns are lost: the spool cannot be written: %s", len(turns), error)
+            with self._lock:
+                self._counts["lost"] += len(turns)
+            for turn in turns:
+                self.drop(_url_of(turn), DropReason.SEM_FULL)
+            return False
+        with self._lock:
+            self._counts["spooled"] += len(turns)
+            self._lock.notify_all()
+        return True
+
+    # --- writing
+
+    def _write(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while True:
+            batch, is_last = self._batch()
+            try:
+                self._keep(batch)
+                self._tell_drops()
+                self._drain()
+                pause = _FIRST_PAUSE_S
+            except Exception as error:  # noqa: BLE001  # it goes on when the store is back
+                self._say_down(error)
+                if not is_last:
+                    self._rest(pause)
+                pause = min(pause * 2, self._bounds.longest_pause_s)
+            if is_last:
+                return  # what could not be kept lies in the spool
+
+    def _rest(self, pause: float) -> None:
+        with self._lock:
+            self._lock.wait_for(lambda: self._closing, pause)
+
+    def _batch(self) -> tuple[list[RawTurn], bool]:
+        """Turns to write, maybe none, and whether they are the last. Waits for something to do."""
+        with self._lock:
+            self._lock.wait_for(self._has_work, _LOOK_S)
+            batch: list[RawTurn] = []
+            size = 0
+            while self._ready and len(batch) < self._bounds.batch_turns:
+                if batch and size >= self._bounds.batch_bytes:
+                    break
+                turn = self._ready.popleft()
+                size += size_of(turn)
+                batch.append(turn)
+            self._ready_bytes = self._ready_bytes - size if self._ready else 0
+            self._in_hand = batch
+            return batch, self._all_came and not self._ready
+
+    def _has_work(self) -> bool:
+        return bool(self._ready or self._drops or self._all_came)
+
+    def _keep(self, batch: Sequence[RawTurn]) -> None:
+        """Append; what cannot be appended now goes to the spool, then the error is raised."""
+        if not batch:
+            return
+        try:
+            self._append(batch)
+        except BaseException:
+            with self._lock:
+                turns, self._in_hand = list(self._in_hand), ()
+                self._spools = True
+            self._put(turns)
+            raise
+        with self._lock:
+            self._in_hand = ()
+
+    def _append(self, turns: Sequence[RawTurn]) -> None:
+        with self._lock:
+            self._asked_at = time.monotonic()
+        try:
+            store = self._opened()
+            try:
+                receipts = store.append(turns)
+            except (UnavailableStore, UnreadableStore):
+                raise
+            except Exception:  # what is wrong is one of these turns
+                log.exception("turns cannot be kept together")
+                self._append_each(store, turns)
+                return
+        finally:
+            with self._lock:
+                self._asked_at = 0.0
+        with self._lock:
+            for receipt in receipts:
+                self._counts[f"kept {receipt.kept}"] += 1
+        if any(receipt.kept is Kept.NEW for receipt in receipts):
+            self._woken()
+
+    def _append_each(self, store: Store, turns: Sequence[RawTurn]) -> None:
+        """One by one: a turn that cannot be kept stands aside (rule 4)."""
+        for turn in turns:
+            try:
+                (receipt,) = store.append([turn])
+            except (UnavailableStore, UnreadableStore):
+                raise
+            except Exception:
+                log.exception("a turn cannot be kept")
+                self._spool.put_aside([turn])
+                self.drop(_url_of(turn), DropReason.INGEST_REJECT)
+            else:
+                with self._lock:
+                    self._counts[f"kept {receipt.kept}"] += 1
+        self._woken()
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            self._store = self._open_store()
+        return self._store
+
+    def _tell_drops(self) -> None:
+        with self._lock:
+            drops = dict(self._drops)
+            self._drops.clear()
+        if drops:
+            try:
+                self._opened().count_drops(drops)
+            except BaseException:
+                with self._lock:
+                    self._drops.update(drops)
+                raise
+
+    def _drain(self) -> None:
+        """Take in what lies in the spool; go back to memory when nothing does."""
+        if not self._spools and self._spool.is_empty:
+            return
+        with self._spool.draining() as files:
+            if files is not None:
+                for file, turns in files:
+                    for start in range(0, len(turns), self._bounds.batch_turns):
+                        self._append(turns[start : start + self._bounds.batch_turns])
+                    with self._lock:
+                        self._counts["taken in"] += len(turns)
+                    self._spool.taken(file)
+        with self._lock:
+            self._spools = False
+
+    def _say_down(self, error: Exception) -> None:
+        with self._lock:
+            self._counts["failures"] += 1
+        if isinstance(error, TapesError):
+            log.warning("the log goes on later, turns wait on disk: %s", error.message)
+        else:
+            log.exception("the log goes on later, turns wait on disk")
+
+    # --- for people
+
+    def counts(self) -> dict[str, int]:
+        """What became of everything, and what waits."""
+        with self._lock:
+            counts = dict(self._counts)
+            waiting = len(self._ready) + len(self._in_hand)
+            inbox = self._inbox.qsize()
+        spool = self._spool.counts()
+        return counts | {
+            "waiting in memory": waiting + inbox,
+            "waiting on disk": spool["turns"],
+            "set aside": spool["refused"] + spool["damaged"],
+        }
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was noticed is kept, or lost and counted."""
+        with self._lock:
+            waits = self._ready or self._in_hand or self._inbox_bytes or self._drops
+            if waits or self._asked_at:
+                return False
+        return self._spool.is_empty
+
+    def close(self) -> None:
+        """Keep what came, as long as that takes no longer than it may; the rest lies on disk."""
+        with self._lock:
+            self._closing = True
+            self._lock.notify_all()
+        self._inbox.put(None)
+        until = time.monotonic() + self._bounds.closing_s
+        self._cleaning.join(self._bounds.closing_s)
+        self._writing.join(max(until - time.monotonic(), 0.0))
+        with self._lock:
+            left = [*self._in_hand, *self._ready]
+            self._in_hand = ()
+            self._ready.clear()
+        self._put(left)
+        if self._store is not None and not self._writing.is_alive():
+            self._store.close()
+
+
+def _nobody() -> None:
+    """Nobody is woken."""
+
+
+def _url(noticed: Noticed) -> str:
+    return str(getattr(noticed.request, "url", ""))
+
+
+def _url_of(turn: RawTurn) -> str:
+    return str(getattr(turn.exchange.request, "url", "")) if turn.exchange is not None else ""

@@ -1,0 +1,153 @@
+"""The store of a place, its log, and what derives from it, opened together and closed in order.
+
+Rule 1: a store that is gone stops nobody who only adds to it: turns wait in its spool. One that
+        cannot be read is an error before anything is added.
+Rule 2: erasing from a store that was opened here reaches its spool.
+"""
+
+import importlib.util
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tapes.capture.log import Log
+from tapes.capture.noticed import Noticed
+from tapes.capture.spool import Spool
+from tapes.config import FOLDER
+from tapes.errors import TapesError, UnavailableStore
+from tapes.opening import Where, require_extra
+from tapes.prices import Prices
+from tapes.projector import Projector
+from tapes.providers.reading import DropReason
+from tapes.store.base import Store
+from tapes.store.sqlite import open_sqlite
+from tapes.tape.beside import make_local
+
+log = logging.getLogger(__name__)
+
+_LAST_S = 5.0
+_STOPPING_S = 10.0
+
+
+def open_store(where: Where) -> Store:
+    """The store that is there, made where there is none; erasing reaches its spool too.
+
+    Raises MissingExtra, UnreadableStore (NewerStore, DamagedStore) or UnavailableStore.
+    """
+    require_extra(where)
+    store: Store
+    if where.dsn is not None:
+        # Its driver is an extra of its own.
+        from tapes.store.postgres import open_postgres
+
+        store = open_postgres(where.dsn)
+    else:
+        folder = Path(where.path).parent
+        if folder.name == FOLDER:
+            with suppress(OSError):  # what is wrong shows when the file is opened
+                make_local(folder)
+        store = open_sqlite(where.path)
+    store.when_erasing(open_spool(where).purge)
+    return store
+
+
+def open_spool(where: Where) -> Spool:
+    """The spool of a store."""
+
+    return Spool(where.spool)
+
+
+def open_log(where: Where) -> Log:
+    """The log of a store, which may be gone just now. Raises MissingExtra."""
+    require_extra(where)
+
+    return Log(lambda: open_store(where), open_spool(where))
+
+
+def open_projector(store: Store) -> Projector:
+    """What derives, with the prices that are at hand."""
+
+    table = importlib.util.find_spec("genai_prices") is not None
+    return Projector(store, Prices(table=table))
+
+
+class Keeping:
+    """A log, and what derives from it beside."""
+
+    def __init__(self, where: Where) -> None:
+        self.where = where
+        self.log = open_log(where)
+        self._stop = threading.Event()
+        self._projector: Projector | None = None
+        self._deriving = threading.Thread(target=self._derive, name="tapes projector", daemon=True)
+        self.log.woken_by(self._wake)
+        self._deriving.start()
+
+    def notice(self, noticed: Noticed) -> None:
+        """An exchange came to its end."""
+        self.log.notice(noticed)
+
+    def drop(self, url: str, reason: DropReason) -> None:
+        """An exchange becomes no turn."""
+        self.log.drop(url, reason)
+
+    def _wake(self) -> None:
+        if self._projector is not None:
+            self._projector.wake()
+
+    def _derive(self) -> None:
+        """Open the store as soon as that can be done, and derive until told to stop."""
+        pause = 0.1
+        while not self._stop.is_set():
+            try:
+                self._derive_from(open_store(self.where))
+            except TapesError as error:
+                log.warning("sessions are derived later: %s", error.message)
+                self._stop.wait(pause)
+                pause = min(pause * 2, 10.0)
+
+    def _derive_from(self, store: Store) -> None:
+        try:
+            self._projector = open_projector(store)
+            self._projector.run(self._stop)
+            self._derive_the_last(self._projector)
+        finally:
+            store.close()
+
+    def _derive_the_last(self, projector: Projector) -> None:
+        """What came just before the end is seen at once; what takes longer, by whoever is next."""
+        until = time.monotonic() + _LAST_S
+        with suppress(TapesError):
+            while time.monotonic() < until and projector.step(eager=True).worked:
+                pass
+
+    def counts(self) -> Mapping[str, int]:
+        """What became of what was noticed, and of what was derived."""
+        derived = {} if self._projector is None else {"derived": self._projector.total.derived}
+        return {**self.log.counts(), **derived}
+
+    def close(self) -> None:
+        """Keep what came, and derive it where that takes no longer than it may."""
+        self.log.close()
+        self._stop.set()
+        self._wake()
+        self._deriving.join(_STOPPING_S)
+
+
+@contextmanager
+def keeping(where: Where) -> Iterator[Keeping]:
+    """A log that is kept as long as this lasts.
+
+    Raises MissingExtra, and UnreadableStore where the store is there and is none of ours; one that
+    is gone is waited for.
+    """
+    with suppress(UnavailableStore):
+        open_store(where).close()
+    kept = Keeping(where)
+    try:
+        yield kept
+    finally:
+        kept.close()

@@ -1,0 +1,69 @@
+"""Where the log is kept, as settings or a text → a place, its spool, and what it needs installed.
+
+Knows nothing of databases: that is `keeping`, which is imported when a log is asked for.
+"""
+
+import hashlib
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tapes.config import FOLDER, Settings
+from tapes.errors import MissingExtra
+
+DEFAULT_STORE = f"{FOLDER}/tapes.db"
+# What the extras of the two stores bring.
+_NEEDED = ("sqlalchemy", "alembic", "zstandard")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The place of a store: a file, or PostgreSQL by its DSN, which wins."""
+
+    path: str = DEFAULT_STORE
+    dsn: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> "Where":
+        """The place that a text names: a DSN, or the path of a file."""
+        is_dsn = text.startswith(("postgresql://", "postgres://")) or "dbname=" in text
+        return cls(dsn=text) if is_dsn else cls(path=text)
+
+    @classmethod
+    def in_settings(cls, settings: Settings) -> "Where":
+        """The place that settings name."""
+        return cls(settings["storage.path"], settings["storage.postgres_dsn"])
+
+    def __str__(self) -> str:
+        """For people: without a password."""
+        if self.dsn is None:
+            return self.path
+        at = self.dsn.rpartition("@")[2]
+        return f"postgresql://{at}" if "://" in self.dsn else "PostgreSQL"
+
+    @property
+    def spool(self) -> Path:
+        """The folder in which turns for this store wait: no two stores share one."""
+        if self.dsn is None:
+            return Path(self.path).parent / "spool" / Path(self.path).name
+        name = hashlib.sha256(self.dsn.encode()).hexdigest()[:12]
+        return Path(FOLDER) / "spool" / f"postgres-{name}"
+
+
+def require_extra(where: Where) -> None:
+    """Raises MissingExtra where the store needs what is not installed."""
+    extra = "store" if where.dsn is None else "postgres"
+    needed = _NEEDED if where.dsn is None else (*_NEEDED, "psycopg")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingExtra(
+            f"the log is an extra, and {missing[0]} is not installed",
+            f"pip install 'tapes-py[{extra}]'",
+        )
+
+
+def is_set(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether programs are asked to write their calls to the log."""
+    return environ.get("TAPES_LOG", "").lower() not in ("", "0", "false", "no", "off")

@@ -1,1 +1,0 @@
-"""Sample sessions: something to look at before anything was captured."""

@@ -1,0 +1,109 @@
+"""Where turns wait: whole files, in order, that outlive whoever wrote them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tapes.capture.spool import Spool
+from tapes.rows import NO_ORG, RawTurn, session_id_of
+from tests.running import run, start
+from tests.turns import chat, said, transcript
+
+
+def turn(number: int, session: str = "s") -> RawTurn:
+    return replace(chat(number, [said("user", f"question {number}")], "yes", session=session), id=0)
+
+
+def drained(spool: Spool) -> list[RawTurn]:
+    found: list[RawTurn] = []
+    with spool.draining() as files:
+        assert files is not None
+        for file, turns in files:
+            found += turns
+            spool.taken(file)
+    return found
+
+
+def test_what_comes_out_is_what_went_in_in_its_order(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    turns = [turn(n) for n in range(1, 8)]
+    turns.append(replace(transcript(9, records=[{"odd": "\ud800\x00"}]), id=0))
+    spool.put(turns[:3])
+    spool.put(turns[3:])
+    assert spool.counts()["turns"] == 8
+    assert drained(spool) == turns
+    assert spool.is_empty
+
+
+def test_it_lies_where_only_its_owner_reads(tmp_path: Path) -> None:
+    file = Spool(tmp_path / "spool").put([turn(1)])
+    assert file.stat().st_mode & 0o077 == 0
+    assert file.parent.stat().st_mode & 0o077 == 0
+
+
+def test_what_is_not_taken_comes_again(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    spool.put([turn(1)])
+    with spool.draining() as files:
+        assert files is not None
+        assert next(files)[1] == [turn(1)]
+    assert drained(Spool(tmp_path / "spool")) == [turn(1)]
+
+
+def test_one_process_drains_at_a_time(tmp_path: Path) -> None:
+    Spool(tmp_path / "spool").put([turn(1)])
+    code = """
+        from tapes.capture.spool import Spool
+        with Spool("spool").draining() as files:
+            print("nobody" if files is None else "mine", flush=True)
+            input()
+    """
+    other = start(code, tmp_path)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "mine\n"
+        with Spool(tmp_path / "spool").draining() as files:
+            assert files is None
+    finally:
+        other.kill()
+        other.communicate()
+    assert drained(Spool(tmp_path / "spool")) == [turn(1)]
+
+
+def test_a_writer_that_is_killed_leaves_only_whole_files(tmp_path: Path) -> None:
+    code = """
+        import os, signal
+        from tapes.capture.spool import Spool
+        from tapes.rows import RawTurn
+        spool = Spool("spool")
+        spool.put([RawTurn(request_id="whole")])
+        os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        spool.put([RawTurn(request_id="cut")])
+    """
+    assert run(code, tmp_path).returncode == -9
+    assert len(list((tmp_path / "spool").iterdir())) == 2
+    assert [t.request_id for t in drained(Spool(tmp_path / "spool"))] == ["whole"]
+
+
+@pytest.mark.parametrize("place", [0, 40, -1], ids=["mark", "record", "end"])
+def test_a_damaged_file_stands_aside_and_holds_up_no_other(tmp_path: Path, place: int) -> None:
+    spool = Spool(tmp_path / "spool")
+    file = spool.put([turn(1)])
+    spool.put([turn(2)])
+    data = bytearray(file.read_bytes())
+    data[place] ^= 0xFF
+    file.write_bytes(data)
+    assert drained(spool) == [turn(2)]
+    assert spool.counts()["damaged"] == 1
+    assert file.with_suffix(".damaged").read_bytes() == data
+
+
+def test_erasing_takes_the_turns_of_a_session_and_leaves_the_others(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    spool.put([turn(1, "gone"), turn(2, "stays")])
+    spool.put([turn(3, "gone")])
+    gone = session_id_of(turn(1, "gone").envelope)
+    assert spool.purge("11111111-1111-4111-8111-111111111111", [gone]) == 0
+    assert spool.purge(NO_ORG, [gone]) == 2
+    assert drained(spool) == [turn(2, "stays")]

@@ -1,0 +1,49 @@
+"""Where the log is kept."""
+
+import pytest
+
+from tapes.config import STORAGE, read_settings
+from tapes.opening import Where, is_set
+
+
+def test_it_is_a_file_below_the_folder_if_nothing_is_said() -> None:
+    where = Where.in_settings(read_settings(STORAGE, {}, environ={}))
+    assert (where.path, where.dsn, str(where.spool)) == (
+        ".tapes/tapes.db",
+        None,
+        ".tapes/spool/tapes.db",
+    )
+
+
+def test_a_dsn_wins_and_is_shown_without_its_password() -> None:
+    dsn = "postgresql://me:secret@db.test:5432/tapes"
+    settings = read_settings(STORAGE, {}, environ={"TAPES_STORAGE_POSTGRES_DSN": dsn})
+    where = Where.in_settings(settings)
+    assert where.dsn == dsn
+    assert str(where) == "postgresql://db.test:5432/tapes"
+    assert "secret" not in f"{where} {where.spool}"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_dsn"),
+    [
+        ("other.db", False),
+        ("postgresql://h/d", True),
+        ("postgres://h/d", True),
+        ("host=h dbname=d", True),
+    ],
+)
+def test_a_text_names_a_file_or_a_database(text: str, is_dsn: bool) -> None:
+    assert (Where.of(text).dsn is not None) is is_dsn
+
+
+def test_no_two_stores_share_a_spool() -> None:
+    places = ["a.db", "b.db", "x/a.db", "postgresql://h/one", "postgresql://h/two"]
+    assert len({Where.of(place).spool for place in places}) == len(places)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"), [("", False), ("0", False), ("off", False), ("1", True), ("x.db", True)]
+)
+def test_a_program_is_asked_for_its_calls_by_a_variable(said: str, asked: bool) -> None:
+    assert is_set({"TAPES_LOG": said}) is asked
