@@ -2,12 +2,15 @@
 
     make vendor
 
-Each file is taken as its authors publish it and is written nowhere but into `src/tapes/ui/vendor`
-(what the page loads) and `tests/ui/vendor` (what only the tests load).
+Each file is taken as its authors publish it, but for two things that a browser needs: a name of a
+package becomes the address of its file, and no line points to a map that is not there. They are
+written nowhere but into `src/tapes/ui/vendor` (what the page loads) and `tests/ui/vendor` (what
+only the tests load).
 """
 
 import base64
 import hashlib
+import re
 import subprocess
 import tarfile
 import tempfile
@@ -32,18 +35,22 @@ class Package:
 
 PACKAGES = (
     Package(
-        "htm",
-        "3.1.1",
-        "983Vyg8NwUE7JkZ6NmOqpCZ+sh1bKv2iYTlUkzlWmA5JD2acKoxd4KVxbMmxX/85mtfdnDmTFoNKcg5DGAvxNQ==",
-        PAGE / "htm-preact",
-        {"preact/standalone.module.js": "htm-preact.js", "LICENSE": "LICENSE-htm"},
-    ),
-    Package(
         "preact",
         "10.29.8",
         "ej2aVZ+vZ8WO7tvlQWRM9N63A0KzF9q4mWJfDUHgYaIofWY9hu74QdnQrjoPMmZi2/nZ5gN0bJCQF49xQqx09Q==",
-        PAGE / "htm-preact",
-        {"LICENSE": "LICENSE-preact"},
+        PAGE / "preact",
+        {
+            "dist/preact.module.js": "preact.js",
+            "hooks/dist/hooks.module.js": "hooks.js",
+            "LICENSE": "LICENSE",
+        },
+    ),
+    Package(
+        "htm",
+        "3.1.1",
+        "983Vyg8NwUE7JkZ6NmOqpCZ+sh1bKv2iYTlUkzlWmA5JD2acKoxd4KVxbMmxX/85mtfdnDmTFoNKcg5DGAvxNQ==",
+        PAGE / "htm",
+        {"dist/htm.module.js": "htm.js", "LICENSE": "LICENSE"},
     ),
     Package(
         "swagger-ui-dist",
@@ -68,6 +75,18 @@ PACKAGES = (
 )
 
 
+# Names of packages, as they are imported, and the files that they mean here.
+ADDRESSES = ((b'from"preact"', b'from"./preact.js"'),)
+MAP = re.compile(rb"\n?//# sourceMappingURL=\S+\s*$")
+
+
+def fitted(text: bytes) -> bytes:
+    """A file as a browser can load it."""
+    for name, address in ADDRESSES:
+        text = text.replace(name, address)
+    return MAP.sub(b"\n", text)
+
+
 def take(package: Package) -> None:
     """Fetch a package, hold it against its checksum, and write its files."""
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +103,7 @@ def take(package: Package) -> None:
             for inside, name in package.files.items():
                 part = files.extractfile(f"package/{inside}")
                 assert part is not None, inside
-                (package.folder / name).write_bytes(part.read())
+                (package.folder / name).write_bytes(fitted(part.read()))
     print(f"{wanted}: {len(package.files)} files in {package.folder.relative_to(ROOT)}")
 
 

@@ -65,7 +65,7 @@ function Shown({ name }) {
     }
     load().then(
       (module) => current && set({ name, Screen: module.Screen }),
-      (failed) => current && set({ name, failed }),
+      (failed) => { console.error(failed); if (current) set({ name, failed }); },
     );
     return () => { current = false; };
   }, [name]);

@@ -1,9 +1,11 @@
 // The view library under our own names: elements from templates, state, effects; and stores.
-export {
-  html, render, createContext, useState, useReducer, useEffect, useLayoutEffect, useRef, useMemo,
-  useCallback, useContext, useErrorBoundary,
-} from '../../vendor/htm-preact/htm-preact.js';
-import { useEffect, useState } from '../../vendor/htm-preact/htm-preact.js';
+import htm from '../../vendor/htm/htm.js';
+import { h } from '../../vendor/preact/preact.js';
+import { useEffect, useState } from '../../vendor/preact/hooks.js';
+
+export { render, createContext } from '../../vendor/preact/preact.js';
+export { useState, useReducer, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useContext, useErrorBoundary } from '../../vendor/preact/hooks.js';
+export const html = htm.bind(h);
 
 // A value that several parts of the page look at.
 export function makeStore(value) {
