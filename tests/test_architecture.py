@@ -28,6 +28,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "cassette", "refreshing", "effects", "directory_contract", "interchange/",
         "moving", "summary", "comparing", "scanning", "spending", "stats", "tally", "explanation",
         "derive/", "store/", "forwarding", "access", "listening",
+        "sessiondiff", "freezing", "exporting", "copying",
     ),
     "move": (
         "lanes", "guard", "transports/", "capture/", "projector", "seeding", "api/", "services/",
@@ -78,6 +79,7 @@ OUTSIDE: dict[str, str | tuple[str, ...]] = {
     "uvloop": ("server", "cli/"),
     "click": "cli/",
     "rich": "cli/",
+    "pyarrow": "exporting",
     "pytest": "pytest_plugin",
     "fastapi": ("services/", "api/"),
     "mcp": "services/",
@@ -96,6 +98,7 @@ LATE = {
     ("tape/", "tape.postgres"): "the driver is an extra, and takes long to load",
     ("store/", "alembic"): "most openings find tables that are up to date",
     ("keeping", "store.postgres"): "its driver is an extra",
+    ("exporting", "pyarrow"): "an extra of its own, and large",
     ("project", "tomllib"): "most tapes have no tapes.toml to read",
     ("cassette", "asyncio"): "programs without tasks need not load it",
     ("server", "uvloop"): "an optional library: without it the standard loop serves, more slowly",

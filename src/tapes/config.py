@@ -153,6 +153,8 @@ API = (
     Setting("api.body_limit", "TAPES_API_BODY_LIMIT", "1MiB", _size, "the largest request"),
     Setting("api.rate", "TAPES_API_RATE", 1000.0, _number, "requests a second of one address"),
 )  # fmt: skip
+# Every setting of the servers, in the order in which people look for them.
+SETTINGS = (*PROXY, *API, *STORAGE)
 # What other programs that read the same file keep there.
 _PASSED_OVER = ("provider", "project")
 

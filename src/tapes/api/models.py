@@ -8,15 +8,18 @@ Rule 2: times are RFC 3339 in UTC, lengths of time whole nanoseconds where the n
 Pure.
 """
 
-from typing import Literal, NotRequired
+from typing import Any, Literal, NotRequired
 
-from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from tapes.jsontext import Json
 
-# What is written below a member describes it, in the document too.
-described = with_config(ConfigDict(use_attribute_docstrings=True))
+
+def described(shape: type[Any]) -> type[Any]:
+    """Have the document say what is written below a member. Whoever makes it looks for this."""
+    shape.__pydantic_config__ = {"use_attribute_docstrings": True}
+    return shape
+
 
 Block = dict[str, Json]
 

@@ -27,7 +27,12 @@ PIPE_CLOSED = 128 + signal.SIGPIPE
 COMMANDS = {
     "demo": ("tapes.cli.demo", "See it work: a real recorded conversation, no key, no network."),
     "run": ("tapes.cli.run", "Run any command with its model calls replayed, or recorded."),
-    "serve": ("tapes.cli.serve", "The proxy: replay and record for clients in any language."),
+    "serve": ("tapes.cli.serve", "The servers: proxy, read API, or both and what belongs to them."),
+    "sessions": ("tapes.cli.sessions", "What agents did: list, show, erase, export, compare."),
+    "search": ("tapes.cli.search", "Find words in what was asked and answered, or any id."),
+    "tail": ("tapes.cli.tail", "What agents do, as it happens."),
+    "freeze": ("tapes.cli.freeze", "Make a tape and a test of a session."),
+    "seed": ("tapes.cli.seed", "Put sample sessions into the log, to have a look."),
     "tape": ("tapes.cli.tape", "Look into tapes, and keep them in order."),
     "cassette": ("tapes.cli.cassette", "Write cassette services, and look after those of a host."),
     "import": (
@@ -36,7 +41,11 @@ COMMANDS = {
     ),
     "export": ("tapes.cli.interchange", "Write a tape as a vcrpy cassette or an HTTP archive."),
     "budget": ("tapes.cli.budget", "Which live calls were made, by whom, and how many are left."),
+    "db": ("tapes.cli.db", "Check, back up and move the database of the log."),
     "derive": ("tapes.cli.derive", "Make sessions and spans anew from the log, or prove them."),
+    "init": ("tapes.cli.init", "Make a file of settings here."),
+    "config": ("tapes.cli.init", "Read and write settings, each with where it comes from."),
+    "status": ("tapes.cli.init", "What is running, and what the log holds."),
     "doctor": ("tapes.cli.doctor", "Check this machine, and what to do where something is wrong."),
 }
 

@@ -1,0 +1,89 @@
+"""`tapes db`: the database of the log, checked, copied whole, moved to the other kind."""
+
+import click
+
+from tapes.cli.opened import opened, place_of, store_options
+from tapes.cli.output import count, json_option, write, write_json
+from tapes.errors import BadSetting
+
+
+@click.group()
+def db() -> None:
+    """Check, back up and move the database of the log."""
+
+
+@db.command("check")
+@store_options
+@json_option
+def check(*, store: str | None, org: str, config_dir: str | None, as_json: bool) -> int:
+    """Read everything and say what is damaged; status 1 if anything is.
+
+    \b
+    Example:
+      tapes db check
+    """
+    del org
+    with opened(store, config_dir) as log:
+        damage = log.check()
+        name = log.name
+    if as_json:
+        write_json({"store": name, "damage": list(damage)})
+    else:
+        write(f"{name}: {'nothing is damaged' if not damage else count(len(damage), 'place')}")
+        for line in damage:
+            write(f"  {line}")
+    return 1 if damage else 0
+
+
+@db.command("backup")
+@click.argument("target", metavar="FILE", type=click.Path())
+@store_options
+def backup(target: str, *, store: str | None, org: str, config_dir: str | None) -> None:
+    """Write a whole copy, while others read and write.
+
+    \b
+    Example:
+      tapes db backup tapes-backup.db
+    """
+    del org
+    with opened(store, config_dir) as log:
+        log.backup(target)
+        for tenant in log.orgs():
+            log.project(tenant).note("backup", by="command line", details={"file": target})
+    write(target)
+
+
+@db.command("copy")
+@click.argument("target", metavar="FILE|DSN")
+@store_options
+@json_option
+def copy(
+    target: str, *, store: str | None, org: str, config_dir: str | None, as_json: bool
+) -> None:
+    """Copy the log to another database, of either kind, and derive there.
+
+    All tenants' turns go over, with what people said of sessions: names, tags, pins. Doing it
+    again adds what is new. Erasures and the audit stay where they are.
+
+    \b
+    Example:
+      tapes db copy postgresql://tapes@db.local/tapes
+    """
+    from tapes.copying import copy_log
+    from tapes.keeping import open_projector, open_store
+    from tapes.opening import Where
+
+    del org
+    where = Where.of(target)
+    if str(where) == str(place_of(store, config_dir)):
+        raise BadSetting(f"{target} is the log itself", "name another database")
+    with opened(store, config_dir) as log:
+        other = open_store(where)
+        try:
+            done = copy_log(log, other, lambda: open_projector(other).drain())
+        finally:
+            other.close()
+    if as_json:
+        write_json({"from": log.name, "to": str(where), "turns": done.turns, "new": done.new})
+    else:
+        write(f"{where}: {count(done.new, 'turn')} added of {done.turns}")

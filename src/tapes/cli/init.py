@@ -1,0 +1,267 @@
+"""`tapes init`, `tapes config` and `tapes status`: the settings in force, and what is running.
+
+Knows nothing of what settings are used for.
+"""
+
+import json
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tapes.cli.opened import opened, place_of, store_options
+from tapes.cli.output import facts, json_option, write, write_json
+from tapes.config import FILE, FOLDER, SETTINGS, Setting, Settings, folder_of, read_settings
+from tapes.errors import BadSetting, TapesError
+from tapes.listening import Listen
+from tapes.tape.beside import make_local
+
+PRESETS = {
+    "openai": "https://api.openai.com",
+    "anthropic": "https://api.anthropic.com",
+    "ollama": "http://127.0.0.1:11434",
+}
+_PATIENCE_S = 2.0
+
+
+@click.command()
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="The default upstream.")
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+def init(*, preset: str | None, force: bool) -> None:
+    """Make `.tapes/config.toml` here, with every setting and what holds if it is not said.
+
+    \b
+    Example:
+      tapes init --preset anthropic
+    """
+    file = Path(FOLDER) / FILE
+    if file.exists() and not force:
+        raise BadSetting(f"{file} is there already", "to write over it: --force")
+    make_local(file.parent)
+    file.write_text(_page(preset), encoding="utf-8")
+    file.chmod(0o600)
+    write(f"{file}")
+    write("next: tapes serve")
+
+
+def _page(preset: str | None) -> str:
+    lines = ["# Settings of Tapes. What is commented out is what holds if nothing is said.", ""]
+    section = ""
+    for setting in SETTINGS:
+        own, _, name = setting.key.partition(".")
+        if own != section:
+            section = own
+            lines += ["", f"[{section}]"]
+        value = setting.default
+        said = False
+        if setting.key == "proxy.upstream" and preset is not None:
+            value, said = PRESETS[preset], True
+        shown = "" if value is None else _toml(value)
+        lines.append(f"{'' if said else '# '}{name} = {shown}  # {setting.about}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False)
+
+
+# --- config -----------------------------------------------------------------------------------
+
+
+@click.group()
+def config() -> None:
+    """Read and write settings. Flags hold over variables, variables over the file."""
+
+
+def _settings(config_dir: str | None) -> Settings:
+    return read_settings(SETTINGS, {}, config_dir=config_dir)
+
+
+def _shown(setting: Setting, value: Any) -> Any:
+    return "…" if value and setting.key.endswith(("token", "dsn")) else value
+
+
+def _known(key: str) -> Setting:
+    found = next((setting for setting in SETTINGS if setting.key == key), None)
+    if found is None:
+        raise BadSetting(f"there is no setting {key}", "see them all: tapes config list")
+    return found
+
+
+_dir_option = click.option("--config-dir", help="The folder of config.toml; ./.tapes or ~/.tapes.")
+
+
+@config.command("list")
+@_dir_option
+@json_option
+def list_(*, config_dir: str | None, as_json: bool) -> None:
+    """All settings, each with its value and where it comes from."""
+    settings = _settings(config_dir)
+    if as_json:
+        rows = [
+            {"key": s.key, "value": _shown(s, settings[s.key]), "origin": settings.origin(s.key),
+             "variable": s.variable, "about": s.about}
+            for s in SETTINGS
+        ]  # fmt: skip
+        write_json({"settings": rows})
+        return
+    wide = max(len(setting.key) for setting in SETTINGS)
+    for setting in SETTINGS:
+        value = _shown(setting, settings[setting.key])
+        text = "-" if value is None else _toml(value)
+        origin = click.style(settings.origin(setting.key), dim=True)
+        write(f"{setting.key.ljust(wide)}  {text}  ({origin})")
+
+
+@config.command("get")
+@click.argument("key")
+@_dir_option
+@json_option
+def get(key: str, *, config_dir: str | None, as_json: bool) -> None:
+    """One setting, as it holds now."""
+    setting = _known(key)
+    settings = _settings(config_dir)
+    value = _shown(setting, settings[key])
+    if as_json:
+        write_json({"key": key, "value": value, "origin": settings.origin(key)})
+    else:
+        write("" if value is None else value if isinstance(value, str) else _toml(value))
+
+
+@config.command("set")
+@click.argument("key")
+@click.argument("value")
+@_dir_option
+def set_(key: str, value: str, *, config_dir: str | None) -> None:
+    """Write one setting into the file; other lines stay as they are.
+
+    \b
+    Example:
+      tapes config set proxy.upstream https://api.openai.com
+    """
+    setting = _known(key)
+    try:
+        read = setting.read(value)
+    except ValueError as error:
+        raise BadSetting(f"{key} = {value!r}: {error}") from None
+    folder = folder_of(config_dir) or Path(FOLDER)
+    file = folder / FILE
+    make_local(folder)
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    file.write_text(with_setting(text, key, _toml(read)), encoding="utf-8")
+    file.chmod(0o600)
+    settings = _settings(config_dir)
+    if settings.origin(key) == setting.variable:
+        write(f"{file}: {key} is set, and {setting.variable} holds over it now")
+    else:
+        write(f"{file}: {key} is set")
+
+
+def with_setting(text: str, key: str, value: str) -> str:
+    """The text of a file with one setting in it; other lines stay as they are."""
+    section, _, name = key.partition(".")
+    lines = text.splitlines()
+    line = f"{name} = {value}"
+    head = re.compile(rf"\[\s*{re.escape(section)}\s*\]")
+    starts = [n for n, each in enumerate(lines) if head.match(each.strip())]
+    if not starts:
+        return "\n".join([*lines, *([""] if lines else []), f"[{section}]", line]) + "\n"
+    at = starts[0] + 1
+    end = next((n for n in range(at, len(lines)) if lines[n].lstrip().startswith("[")), len(lines))
+    own = re.compile(rf"#?\s*{re.escape(name)}\s*=")
+    mine = [n for n in range(at, end) if own.match(lines[n].strip())]
+    live = [n for n in mine if not lines[n].lstrip().startswith("#")]
+    if live or mine:
+        lines[(live or mine)[0]] = line
+    else:
+        lines.insert(at, line)
+    return "\n".join(lines) + "\n"
+
+
+# --- status -----------------------------------------------------------------------------------
+
+
+@click.command()
+@click.option("--api", "target", metavar="URL", help="Where the read API should answer.")
+@store_options
+@json_option
+def status(
+    *, target: str | None, store: str | None, org: str, config_dir: str | None, as_json: bool
+) -> None:
+    """The folder, the log and what it holds, and whether the servers answer.
+
+    \b
+    Example:
+      tapes status
+    """
+    settings = _settings(config_dir)
+    where = place_of(store, config_dir)
+    base = target or f"http://{Listen.of(settings['api.listen'])}"
+    told: dict[str, Any] = {
+        "folder": None if settings.folder is None else str(settings.folder),
+        "store": str(where),
+        "api": base,
+        "api_answers": _answers(f"{base}/ping"),
+        "proxy": f"http://{Listen.of(settings['proxy.listen'])}",
+    }
+    told["proxy_answers"] = _answers(f"{told['proxy']}/_tapes/ping")
+    if where.dsn is None and not Path(where.path).exists():
+        told["log"] = None
+    else:
+        try:
+            with opened(store, config_dir) as log:
+                stats = log.project(org).stats()
+                told["log"] = {
+                    "sessions": stats.sessions,
+                    "traces": stats.traces,
+                    "input_tokens": stats.input_tokens,
+                    "output_tokens": stats.output_tokens,
+                    "cost_usd": stats.cost_usd,
+                    "counts": {what: dict(n) for what, n in log.counts().items()},
+                }
+        except TapesError as error:
+            told["log"], told["error"] = None, error.message
+    if as_json:
+        write_json(told)
+        return
+    _tell(told)
+
+
+def _answers(url: str) -> bool:
+    """Whether somebody answers there. A proxy of the environment is none of this machine's."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=_PATIENCE_S) as answer:
+            return bool(answer.status < 500)
+    except urllib.error.HTTPError as error:
+        return error.code < 500
+    except (OSError, ValueError):
+        return False
+
+
+def _tell(told: dict[str, Any]) -> None:
+    log = told["log"]
+    facts(
+        ("settings", told["folder"] or "none: the defaults hold (tapes init makes a file)"),
+        (
+            "log",
+            told["store"] if log else f"{told['store']} ({told.get('error', 'not there yet')})",
+        ),
+        ("api", f"{told['api']} {'answers' if told['api_answers'] else 'does not answer'}"),
+        ("proxy", f"{told['proxy']} {'answers' if told['proxy_answers'] else 'does not answer'}"),
+    )
+    if log:
+        waiting = log["counts"].get("waiting", {})
+        facts(
+            ("sessions", log["sessions"]),
+            ("traces", log["traces"]),
+            ("tokens", f"{log['input_tokens']} in, {log['output_tokens']} out"),
+            ("waiting", ", ".join(f"{n} {what}" for what, n in waiting.items() if n) or "nothing"),
+        )

@@ -1,0 +1,81 @@
+"""The log that a command works on, opened for it; and sessions by whatever id a person has."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import click
+
+from tapes.config import STORAGE, read_settings
+from tapes.errors import BadSetting, UnknownId
+from tapes.opening import Where
+from tapes.rows import NO_ORG
+from tapes.store.base import Listed, Project, Store
+
+
+def store_options(command: Any) -> Any:
+    """Which log, and whose rows of it."""
+    options = (
+        click.option("--store", "store", metavar="FILE|DSN", help="The log; .tapes/tapes.db."),
+        click.option("--org", default=NO_ORG, metavar="UUID", help="The tenant, if there are any."),
+        click.option("--config-dir", help="The folder of config.toml; ./.tapes or ~/.tapes."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def place_of(store: str | None, config_dir: str | None) -> Where:
+    """The place of the log: the one that is said, else the one of the settings."""
+    if store is not None:
+        return Where.of(store)
+    return Where.in_settings(read_settings(STORAGE, {}, config_dir=config_dir))
+
+
+@contextlib.contextmanager
+def opened(store: str | None, config_dir: str | None) -> Iterator[Store]:
+    """The log, made where there is none. Raises what opening it raises."""
+    # It brings the database's parts with it; --help should not wait for them.
+    from tapes.keeping import open_store
+
+    log = open_store(place_of(store, config_dir))
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+@contextlib.contextmanager
+def project(store: str | None, org: str, config_dir: str | None) -> Iterator[Project]:
+    """All of one tenant."""
+    try:
+        tenant = str(UUID(org))
+    except ValueError:
+        raise BadSetting(f"--org {org!r} is no UUID") from None
+    with opened(store, config_dir) as log:
+        yield log.project(tenant)
+
+
+def session_by(found: Project, text: str) -> Listed:
+    """The session of an id that a person has, whichever it is. Raises UnknownId."""
+    with contextlib.suppress(ValueError):
+        listed = found.session(str(UUID(text)))
+        if listed is not None:
+            return listed
+    exact = found.sessions_of_harness(text)
+    ids = {each.session.id for each in exact} or _ids_of(found, text)
+    if len(ids) == 1:
+        listed = found.session(ids.pop())
+        if listed is not None:
+            return listed
+    if not ids:
+        raise UnknownId(f"nothing here has the id {text}", "see what there is: tapes sessions list")
+    shown = ", ".join(sorted(ids)[:5])
+    raise UnknownId(f"{len(ids)} sessions have an id that begins with {text}: {shown}", "say more")
+
+
+def _ids_of(found: Project, text: str) -> set[str]:
+    hits = found.find(text)
+    whole = [hit for hit in hits if hit.whole]
+    return {hit.session_id for hit in whole or hits if hit.session_id}

@@ -1,0 +1,83 @@
+"""A log copied into another database, of either kind.
+
+Rule 1: turns go over as they are, tenant by tenant, in the order of arrival. What is derived is
+        derived anew there, with the same ids.
+Rule 2: a turn that is there already is not kept a second time; one without a request id is known
+        by a mark that copying gives it, so that copying again adds nothing.
+Rule 3: names, tags and pins go over once the sessions are there.
+
+Knows nothing of the command line.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from tapes.rows import RawTurn
+from tapes.store.base import MOST, Ask, Kept, Listed, Project, Store
+from tapes.turnlines import line_of
+
+_AT_ONCE = 100
+
+
+@dataclass(slots=True)
+class Copied:
+    """How many turns there are, and how many of them were new."""
+
+    turns: int = 0
+    new: int = 0
+
+
+def copy_log(source: Store, target: Store, derive: Callable[[], object]) -> Copied:
+    """Copy all tenants' turns, have them derived, then copy what people said."""
+    done = Copied()
+    for org_id in source.orgs():
+        batch: list[RawTurn] = []
+        for turn in source.project(org_id).stream_turns():
+            batch.append(_marked(turn))
+            if len(batch) == _AT_ONCE:
+                _append(target, batch, done)
+        _append(target, batch, done)
+    derive()
+    for org_id in source.orgs():
+        _copy_notes(source.project(org_id), target.project(org_id))
+    return done
+
+
+def _marked(turn: RawTurn) -> RawTurn:
+    """The turn as the target knows it again (rule 2)."""
+    if turn.request_id:
+        return turn
+    digest = hashlib.sha256(f"{turn.id} {line_of(turn)}".encode()).hexdigest()
+    return replace(turn, request_id=f"copy-{digest[:32]}")
+
+
+def _append(target: Store, batch: list[RawTurn], done: Copied) -> None:
+    for receipt in target.append(batch) if batch else ():
+        done.turns += 1
+        done.new += receipt.kept is Kept.NEW
+    batch.clear()
+
+
+def _copy_notes(source: Project, target: Project) -> None:
+    for listed in _sessions(source):
+        key, notes = listed.session.id, listed.notes
+        there = target.session(key)
+        if there is None or notes == there.notes:
+            continue
+        if notes.display_name != there.notes.display_name:
+            target.rename(key, notes.display_name, by="copy")
+        if set(notes.tags) - set(there.notes.tags):
+            target.tag(key, add=notes.tags, by="copy")
+        if notes.pinned and not there.notes.pinned:
+            target.pin(key, by="copy")
+
+
+def _sessions(source: Project) -> Iterator[Listed]:
+    ask = Ask(sort="started_at", descending=False, limit=MOST)
+    while True:
+        page = source.sessions(ask, placeholders=True)
+        yield from page.items
+        if page.next_cursor is None:
+            return
+        ask = replace(ask, cursor=page.next_cursor)

@@ -1,0 +1,247 @@
+"""Rows of the read model in the forms of others: OpenTelemetry (OTLP) and tables.
+
+Rule 1: ids are made from ours, the same each time: exporting twice gives the same spans.
+Rule 2: texts leave only where the caller said so.
+Rule 3: what is unknown is left out, or null in a table; never zero.
+
+Knows nothing of databases, or of where it is written.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
+
+from tapes.errors import MissingExtra
+from tapes.jsontext import Json, compact
+from tapes.rows import NO_ORG, Projection, Session, Span, SpanKind, Status
+
+_SCOPE = {"name": "tapes"}
+_CLIENT, _INTERNAL = 3, 1
+# Session and trace of a span are rows of their own in our model, and one trace in theirs.
+_OPERATIONS = {SpanKind.LLM: "chat", SpanKind.TOOL: "execute_tool", SpanKind.AGENT: "invoke_agent"}
+
+
+def otlp_document(rows: Iterable[Projection], *, content: bool = False) -> dict[str, Json]:
+    """Sessions as an OTLP/JSON document: a resource for each, a trace for each trace."""
+    return {"resourceSpans": [_of_session(each, content) for each in rows if each.sessions]}
+
+
+def _of_session(rows: Projection, content: bool) -> dict[str, Json]:
+    session = rows.sessions[0]
+    resource = {
+        "service.name": session.harness_id,
+        "service.version": session.harness_version,
+        "tapes.session.id": session.id,
+        "tapes.session.harness_id": session.harness_session_id,
+        **({} if session.org_id == NO_ORG else {"tapes.org.id": session.org_id}),
+    }
+    spans = [
+        _otlp_span(span, session, content)
+        for span in rows.spans
+        if span.kind in _OPERATIONS or span.kind is SpanKind.STEP
+    ]
+    return {
+        "resource": {"attributes": _attributes(resource)},
+        "scopeSpans": [{"scope": _SCOPE, "spans": spans}],
+    }
+
+
+def trace_id_of(trace_id: str, org_id: str = NO_ORG) -> str:
+    """The trace id in OTLP of one of ours: 16 bytes in hex, never all zero."""
+    return _id(f"{org_id} {trace_id}", 32)
+
+
+def span_id_of(trace_id: str, span_id: str, org_id: str = NO_ORG) -> str:
+    """The span id in OTLP of one of ours: 8 bytes in hex, never all zero."""
+    return _id(f"{org_id} {trace_id} {span_id}", 16)
+
+
+def _id(text: str, digits: int) -> str:
+    found = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
+    return found if found.strip("0") else "1".rjust(digits, "0")
+
+
+def _otlp_span(span: Span, session: Session, content: bool) -> dict[str, Json]:
+    made: dict[str, Json] = {
+        "traceId": trace_id_of(span.trace_id, span.org_id),
+        "spanId": span_id_of(span.trace_id, span.span_id, span.org_id),
+        "name": _name(span),
+        "kind": _CLIENT if span.kind is SpanKind.LLM else _INTERNAL,
+        "startTimeUnixNano": str(span.started_at),
+        "endTimeUnixNano": str(span.started_at + (span.duration_ns or 0)),
+        "attributes": _attributes(_said(span, session, content)),
+        "status": {"code": 2} if span.status is Status.ERROR else {},
+    }
+    if span.parent_span_id:
+        made["parentSpanId"] = span_id_of(span.trace_id, span.parent_span_id, span.org_id)
+    return made
+
+
+def _name(span: Span) -> str:
+    operation = _OPERATIONS.get(span.kind, span.kind.value)
+    what = (span.request_model or span.model) if span.kind is SpanKind.LLM else span.name
+    return f"{operation} {what}".strip()
+
+
+def _said(span: Span, session: Session, content: bool) -> dict[str, Json]:
+    usage = span.usage if isinstance(span.usage, dict) else {}
+    said: dict[str, Json] = {
+        "gen_ai.operation.name": _OPERATIONS.get(span.kind),
+        "gen_ai.conversation.id": session.harness_session_id or session.id,
+        "gen_ai.provider.name": span.provider,
+        "error.type": span.error_type,
+        "tapes.span.id": span.span_id,
+        "tapes.trace.id": span.trace_id,
+        "tapes.outcome": span.outcome,
+        "tapes.turn.id": span.raw_turn_id,
+    }
+    if span.kind is SpanKind.LLM:
+        said |= {
+            "gen_ai.request.model": span.request_model or span.model,
+            "gen_ai.response.model": span.model,
+            "gen_ai.response.id": span.response_id,
+            "gen_ai.response.finish_reasons": [span.stop_reason] if span.stop_reason else None,
+            "gen_ai.response.time_to_first_chunk": _seconds(span.first_chunk_ns),
+            "gen_ai.usage.input_tokens": usage.get("prompt_tokens"),
+            "gen_ai.usage.output_tokens": usage.get("completion_tokens"),
+            "gen_ai.usage.cache_read.input_tokens": usage.get("cache_read_input_tokens"),
+            "gen_ai.usage.cache_creation.input_tokens": usage.get("cache_creation_input_tokens"),
+            "tapes.cost.total": None if span.cost_usd is None else f"{span.cost_usd:f}",
+            "tapes.cost.currency": None if span.cost_usd is None else "USD",
+        }
+        if content:
+            said["gen_ai.input.messages"] = _messages("user", span.input)
+            said["gen_ai.output.messages"] = _messages("assistant", span.output)
+    elif span.kind is SpanKind.TOOL:
+        said |= {"gen_ai.tool.name": span.name, "gen_ai.tool.call.id": span.span_id}
+        if content:
+            said["gen_ai.tool.call.arguments"] = _first(span.input, "tool_input")
+            said["gen_ai.tool.call.result"] = _first(span.output, "tool_output")
+    elif span.kind is SpanKind.AGENT:
+        said["gen_ai.agent.name"] = span.agent or span.name
+    return {name: value for name, value in said.items() if value not in (None, "")}
+
+
+def _seconds(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9
+
+
+def _first(blocks: Sequence[dict[str, Json]], name: str) -> str | None:
+    found = next((block[name] for block in blocks if name in block), None)
+    return found if found is None or isinstance(found, str) else compact(found)
+
+
+def _messages(role: str, blocks: Sequence[dict[str, Json]]) -> str | None:
+    parts = [_part(block) for block in blocks]
+    return compact([{"role": role, "parts": parts}]) if parts else None
+
+
+def _part(block: dict[str, Json]) -> dict[str, Json]:
+    match block.get("type"):
+        case "text":
+            return {"type": "text", "content": block.get("text", "")}
+        case "thinking":
+            return {"type": "reasoning", "content": block.get("thinking", "")}
+        case "tool_use":
+            return {
+                "type": "tool_call",
+                "id": block.get("tool_use_id"),
+                "name": block.get("tool_name"),
+                "arguments": block.get("tool_input"),
+            }
+        case "tool_result":
+            return {
+                "type": "tool_call_response",
+                "id": block.get("tool_result_id"),
+                "response": block.get("tool_output"),
+            }
+        case _:
+            return dict(block)
+
+
+def _attributes(said: dict[str, Json]) -> list[Json]:
+    return [{"key": name, "value": _value(value)} for name, value in said.items() if value != ""]
+
+
+def _value(value: Json) -> Json:
+    match value:
+        case bool():
+            return {"boolValue": value}
+        case int():
+            return {"intValue": str(value)}
+        case float():
+            return {"doubleValue": value}
+        case list():
+            return {"arrayValue": {"values": [_value(item) for item in value]}}
+        case _:
+            return {"stringValue": str(value)}
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def span_records(rows: Projection) -> Iterator[dict[str, Any]]:
+    """The spans of a session as rows of a table, each with what its session says."""
+    session = rows.sessions[0]
+    for span in rows.spans:
+        usage = span.usage if isinstance(span.usage, dict) else {}
+        yield {
+            "session_id": session.id,
+            "harness_id": session.harness_id,
+            "harness_session_id": session.harness_session_id,
+            "trace_id": span.trace_id,
+            "span_id": span.span_id,
+            "parent_span_id": span.parent_span_id or None,
+            "kind": span.kind.value,
+            "name": span.name,
+            "status": span.status.value,
+            "error_type": span.error_type or None,
+            "call_kind": span.call_kind or None,
+            "thread_id": span.thread_id or None,
+            "provider": span.provider or None,
+            "model": span.model or None,
+            "outcome": span.outcome or None,
+            "stop_reason": span.stop_reason or None,
+            "started_at": span.started_at,
+            "duration_ns": span.duration_ns,
+            "first_chunk_ns": span.first_chunk_ns,
+            "input_tokens": usage.get("prompt_tokens"),
+            "output_tokens": usage.get("completion_tokens"),
+            "cache_read_tokens": usage.get("cache_read_input_tokens"),
+            "cache_creation_tokens": usage.get("cache_creation_input_tokens"),
+            "cost_usd": span.cost_usd,
+            "raw_turn_id": span.raw_turn_id,
+            "request_id": span.request_id or None,
+            "input": compact(list(span.input)) if span.input else None,
+            "output": compact(list(span.output)) if span.output else None,
+        }
+
+
+_NUMBERS = (
+    "duration_ns", "first_chunk_ns", "input_tokens", "output_tokens", "cache_read_tokens",
+    "cache_creation_tokens", "raw_turn_id",
+)  # fmt: skip
+
+
+def parquet_file(rows: Iterable[Projection], out: IO[bytes]) -> None:
+    """Write spans as a Parquet table. Raises MissingExtra."""
+    try:
+        # An extra of its own, and large.
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtra(
+            "Parquet is an extra, and pyarrow is not installed", "pip install 'tapes-py[parquet]'"
+        ) from error
+    kinds: dict[str, Any] = dict.fromkeys(_NUMBERS, arrow.int64())
+    kinds |= {"started_at": arrow.timestamp("ns", "UTC"), "cost_usd": arrow.decimal128(24, 12)}
+    names = list(next(span_records(_EMPTY)))
+    schema = arrow.schema([(name, kinds.get(name, arrow.string())) for name in names])
+    with parquet.ParquetWriter(out, schema, compression="zstd") as writer:
+        for each in rows:
+            records = list(span_records(each)) if each.sessions else []
+            if records:
+                writer.write_table(arrow.Table.from_pylist(records, schema=schema))
+
+
+_EMPTY = Projection((Session(id=""),), (), (Span(trace_id="", span_id=""),))

@@ -1,0 +1,185 @@
+"""Two sessions laid over each other: what they have in common, where they part, what each took.
+
+Rule 1: spans are the same where they do the same: the kind, the name, what goes in and what comes
+        out. Ids, times and costs differ between any two runs and are no difference.
+Rule 2: the first divergence is the first place, in the order of both, that is not the same.
+
+Knows nothing of databases or terminals.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import SequenceMatcher
+
+from tapes.explain import Difference, differences, leaves_of
+from tapes.jsontext import Json
+from tapes.loosejson import packed
+from tapes.rows import Projection, Session, Span
+
+# What providers make up anew for every call.
+_IDS = frozenset({"tool_use_id", "tool_result_id", "thinking_signature", "id"})
+_SHOWN = 10
+# Comparing takes the product of the lengths where nothing is alike.
+_AT_MOST = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first place that is not the same; a span is None where one side has no more."""
+
+    one: Span | None
+    other: Span | None
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Two sessions laid over each other."""
+
+    one: Session
+    other: Session
+    same: int
+    only_one: int
+    only_other: int
+    differing: int
+    first: Divergence | None
+
+    @property
+    def is_some(self) -> bool:
+        """Whether anything differs."""
+        return self.first is not None
+
+    def as_json(self) -> Json:
+        """For programs."""
+        first = self.first
+        return {
+            "sessions": [_totals(self.one), _totals(self.other)],
+            "spans": {
+                "same": self.same,
+                "differing": self.differing,
+                "only_first": self.only_one,
+                "only_second": self.only_other,
+            },
+            "first_divergence": None
+            if first is None
+            else {
+                "spans": [_place(first.one), _place(first.other)],
+                "differences": [
+                    {"place": d.place, "first": d.asked, "second": d.recorded}
+                    for d in first.differences
+                ],
+            },
+        }
+
+    def as_text(self) -> str:
+        """For people."""
+        lines = [
+            f"- {self.one.id}  {_summary(self.one)}",
+            f"+ {self.other.id}  {_summary(self.other)}",
+            f"{self.same} spans are the same, {self.differing} differ,"
+            f" {self.only_one} only in the first, {self.only_other} only in the second",
+        ]
+        if self.first is not None:
+            lines += list(_told(self.first))
+        return "\n".join(lines)
+
+
+def compared(one: Session, left: Projection, other: Session, right: Projection) -> Compared:
+    """Lay two sessions over each other."""
+    ours, theirs = left.spans[:_AT_MOST], right.spans[:_AT_MOST]
+    matcher = SequenceMatcher(
+        None, [_sign(s) for s in ours], [_sign(s) for s in theirs], autojunk=False
+    )
+    same = differing = only_one = only_other = 0
+    first: Divergence | None = None
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind == "equal":
+            same += b - a
+            continue
+        pairs = min(b - a, d - c)
+        differing += pairs
+        only_one += b - a - pairs
+        only_other += d - c - pairs
+        first = first or _divergence(_at(ours, a, b), _at(theirs, c, d))
+    return Compared(one, other, same, only_one, only_other, differing, first)
+
+
+def _at(spans: Sequence[Span], begin: int, end: int) -> Span | None:
+    return spans[begin] if begin < end else None
+
+
+def _divergence(one: Span | None, other: Span | None) -> Divergence:
+    if one is None or other is None:
+        return Divergence(one, other, ())
+    return Divergence(one, other, differences(leaves_of(_done(one)), leaves_of(_done(other))))
+
+
+def _done(span: Span) -> dict[str, Json]:
+    """What a span does, without what is made up anew each time."""
+    return {
+        "kind": span.kind.value,
+        "name": span.name,
+        "status": span.status.value,
+        "model": span.request_model or span.model,
+        "input": [_without_ids(block) for block in span.input],
+        "output": [_without_ids(block) for block in span.output],
+    }
+
+
+def _without_ids(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {name: _without_ids(v) for name, v in value.items() if name not in _IDS}
+    return [_without_ids(item) for item in value] if isinstance(value, list) else value
+
+
+def _sign(span: Span) -> bytes:
+    return hashlib.blake2b(packed(_done(span)), digest_size=16).digest()
+
+
+# --- telling ----------------------------------------------------------------------------------
+
+
+def _totals(session: Session) -> dict[str, Json]:
+    return {
+        "id": session.id,
+        "input_tokens": session.total_input_tokens,
+        "output_tokens": session.total_output_tokens,
+        "cost_usd": _money(session.total_cost_usd),
+        "duration_ns": session.duration_ns,
+        "llm_calls": session.llm_calls,
+        "status": session.derived_status,
+    }
+
+
+def _money(amount: Decimal | None) -> str | None:
+    return None if amount is None else f"{amount.normalize():f}"
+
+
+def _summary(session: Session) -> str:
+    cost = _money(session.total_cost_usd)
+    tokens = "unknown tokens" if session.total_tokens is None else f"{session.total_tokens} tokens"
+    price = "cost unknown" if cost is None else f"${cost}"
+    return f"{session.llm_calls} calls, {tokens}, {price}, {session.duration_ns / 1e9:.1f} s"
+
+
+def _place(span: Span | None) -> Json:
+    return None if span is None else {"trace_id": span.trace_id, "span_id": span.span_id}
+
+
+def _told(first: Divergence) -> Iterator[str]:
+    yield "they part at"
+    for mark, span in (("-", first.one), ("+", first.other)):
+        yield f"{mark} {'nothing more' if span is None else f'{span.kind.value} {span.name}'}"
+    for each in first.differences[:_SHOWN]:
+        yield f"  {each.place}"
+        yield f"  - {_short(each.asked)}"
+        yield f"  + {_short(each.recorded)}"
+    if len(first.differences) > _SHOWN:
+        yield f"  and {len(first.differences) - _SHOWN} other places"
+
+
+def _short(value: Json) -> str:
+    text = "nothing" if value is None else " ".join(str(value).split())
+    return text if len(text) <= 160 else f"{text[:159]}…"
