@@ -27,6 +27,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "halt", "report", "hot", "permit", "sending", "explain", "cost", "refusals", "calling",
         "cassette", "refreshing", "effects", "directory_contract", "interchange/",
         "moving", "summary", "comparing", "scanning", "spending", "stats", "tally", "explanation",
+        "causes",
         "derive/", "store/", "forwarding", "access", "listening",
         "sessiondiff", "freezing", "exporting", "copying",
     ),

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from tapes.api import admin, changes, finding, governance, page, sessions, traces, turns
+from tapes.api import admin, changes, finding, governance, page, sessions, tapes, traces, turns
 from tapes.api.asking import Core, TheCore
 from tapes.api.changes import Changes
 from tapes.api.gate import FAILED, App, Bounds, Gate
@@ -41,6 +41,7 @@ ROUTERS = (
     sessions.router,
     traces.router,
     turns.router,
+    tapes.router,
     finding.router,
     changes.router,
     governance.router,

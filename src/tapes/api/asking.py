@@ -31,6 +31,7 @@ class Core:
     metrics: Metrics
     price: Pricing = unpriced
     projector: Projector | None = None  # the one that runs in this process
+    folder: str = "."  # where the project's tapes lie
 
 
 # Dependencies are coroutines: a plain function would be handed to a thread, which takes longer.

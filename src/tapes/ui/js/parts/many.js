@@ -36,7 +36,7 @@ async function exported(noun, rows) {
   }
 }
 
-export const freezeCommand = (ids) => `tapes freeze ${ids.join(' ')} --tape tests/tapes/${ids.length === 1 ? ids[0].slice(0, 8) : 'sessions'}.jsonl`;
+export const freezeCommand = (ids) => ids.map((id) => `tapes freeze ${id} -o tests/tapes/${id.slice(0, 8)}.jsonl`).join('\n');
 
 export const Freeze = ({ ids, onClose }) => html`<${Dialog} title="Freeze into a tape" onClose=${onClose}>
   <p>A tape keeps what the model answered, so that a test can ask the same again without a model: committed, redacted, and never live. The command writes it and a test that replays it.</p>
