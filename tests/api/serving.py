@@ -59,14 +59,14 @@ def seeded(store: SqlStore) -> SqlStore:
 
 def got(client: httpx.Client, path: str, **query: Any) -> Any:
     """The JSON of an answer that must be a good one."""
-    answer = client.get(path, params=query)
+    answer = client.get(path, params=query or None)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 def refused(client: httpx.Client, path: str, status: int, **query: Any) -> Any:
     """The problem document of an answer that must be a refusal."""
-    answer = client.get(path, params=query)
+    answer = client.get(path, params=query or None)
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     problem = answer.json()

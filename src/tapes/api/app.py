@@ -200,7 +200,8 @@ def _no_route(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         said = problem(404, "not-found", f"there is nothing at {path}", "see GET /openapi")
         return problem_reply(said)
-    return problem_reply(problem(error.status_code, "bad-request", str(error.detail)))
+    code = "too-large" if error.status_code == 413 else "bad-request"
+    return problem_reply(problem(error.status_code, code, str(error.detail)))
 
 
 # --- the document -----------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from tapes.access import NotAllowed
@@ -88,8 +89,11 @@ class _Rates:
         return 0.0
 
 
-class _TooLarge(Exception):
+class TooLarge(HTTPException):
     """More of a body came than there may be."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(413, f"a body may have {limit} bytes here")
 
 
 @dataclass(slots=True)
@@ -157,9 +161,6 @@ class Gate:
             scope["method"] = "GET"  # what sends the answer leaves the body out
         try:
             await self._app(scope, _bounded(receive, limit), send)
-        except _TooLarge:
-            if not answer.status:
-                await self._too_large()(scope, receive, send)
         except Exception:
             log.exception("a request could not be answered")
             if answer.status and not answer.ended:
@@ -267,7 +268,7 @@ def _bounded(receive: Receive, limit: int | None) -> Receive:
         message = await receive()
         size += len(message.get("body", b""))
         if size > limit:
-            raise _TooLarge
+            raise TooLarge(limit)
         return message
 
     return bounded

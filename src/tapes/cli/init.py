@@ -250,10 +250,7 @@ def _tell(told: dict[str, Any]) -> None:
     log = told["log"]
     facts(
         ("settings", told["folder"] or "none: the defaults hold (tapes init makes a file)"),
-        (
-            "log",
-            told["store"] if log else f"{told['store']} ({told.get('error', 'not there yet')})",
-        ),
+        ("log", told["store"] if log else f"{told['store']}: {told.get('error', 'not there')}"),
         ("api", f"{told['api']} {'answers' if told['api_answers'] else 'does not answer'}"),
         ("proxy", f"{told['proxy']} {'answers' if told['proxy_answers'] else 'does not answer'}"),
     )

@@ -84,9 +84,7 @@ def list_(
             shown += 1
         total = log.count(Noun.SESSIONS, where)
         if not total.value:
-            note(
-                "no session yet: tapes seed puts some samples there, tapes serve captures your own"
-            )
+            note("no session yet: tapes seed puts samples there, tapes serve captures your own")
         elif shown < total.value:
             more = "" if total.exact else "more than "
             note(f"{shown} of {more}{count(total.value, 'session')}; --limit shows more")
@@ -290,9 +288,8 @@ def delete(
         write_json(erasure_item(done, planned=dry_run))
         return
     verb = "would go" if dry_run else "went"
-    write(
-        f"{count(done.sessions, 'session')}, {count(done.turns, 'turn')}, {size(done.bytes)} {verb}"
-    )
+    parts = count(done.sessions, "session"), count(done.turns, "turn"), size(done.bytes)
+    write(f"{', '.join(parts)} {verb}")
     for path in done.tapes:
         note(f"a tape made from it is not touched: {path}")
     for path in done.backups:
@@ -302,13 +299,14 @@ def delete(
 # --- out and in -------------------------------------------------------------------------------
 
 
+_KINDS = click.Choice(["jsonl", "otlp", "parquet"])
+
+
 @sessions.command("export")
 @click.argument("target", metavar="FILE", type=click.Path())
 @click.argument("query", nargs=-1)
-@click.option(
-    "--format", "kind", type=click.Choice(["jsonl", "otlp", "parquet"]), help="Or by name."
-)
-@click.option("--content", is_flag=True, help="Texts too, where the format leaves them out (OTLP).")
+@click.option("--format", "kind", type=_KINDS, help="If FILE does not say.")
+@click.option("--content", is_flag=True, help="Texts too, in OTLP.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @store_options
 def export(

@@ -1,14 +1,13 @@
 """`tapes tail`: what agents do, as it happens."""
 
 import time
-from collections.abc import Callable
 
 import click
 
 from tapes.api.items import session_item, span_item
 from tapes.cli.opened import project, store_options
 from tapes.cli.output import json_option, write
-from tapes.jsontext import compact
+from tapes.jsontext import Json, compact
 from tapes.rows import Span, SpanKind, Status, time_text
 from tapes.store.base import Project
 
@@ -56,14 +55,10 @@ def _look_at_sessions(log: Project, seq: int, as_json: bool) -> int:
             seq = change.seq
             listed = None if change.erased else log.session(change.session_id)
             if listed is None:
-                _say(
-                    as_json,
-                    lambda c=change: {"erased": c.session_id},
-                    f"erased {change.session_id}",
-                )
-                continue
-            item = session_item(listed, time.time_ns())
-            _say(as_json, lambda i=item: i, f"{item['id'][:8]}  {item['display_title'][:100]}")
+                _say({"erased": change.session_id}, f"erased {change.session_id}", as_json)
+            else:
+                item = session_item(listed, time.time_ns())
+                _say(item, f"{item['id'][:8]}  {item['display_title'][:100]}", as_json)
     return seq
 
 
@@ -71,12 +66,12 @@ def _look_at_spans(log: Project, seq: int, as_json: bool) -> int:
     while changed := log.changed_spans(seq):
         for number, span in changed:
             seq = max(seq, number)
-            _say(as_json, lambda s=span: span_item(s, "none"), _line(span))
+            _say(span_item(span, "none"), _line(span), as_json)
     return seq
 
 
-def _say(as_json: bool, item: Callable[[], object], line: str) -> None:
-    write(compact(item()) if as_json else line, flush_now=True)
+def _say(item: Json, line: str, as_json: bool) -> None:
+    write(compact(item) if as_json else line, flush_now=True)
 
 
 _COLORS = {Status.ERROR: "red", Status.ABORTED: "yellow", Status.RUNNING: "cyan"}
@@ -84,9 +79,8 @@ _COLORS = {Status.ERROR: "red", Status.ABORTED: "yellow", Status.RUNNING: "cyan"
 
 def _line(span: Span) -> str:
     clock = time_text(span.started_at)[11:19]
-    what = (
-        span.name if span.kind is SpanKind.TOOL else span.model or span.request_model or span.name
-    )
+    is_call = span.kind is SpanKind.LLM
+    what = (span.model or span.request_model or span.name) if is_call else span.name
     took = "" if span.duration_ns is None else f"{span.duration_ns / 1e9:.1f} s"
     usage = span.usage if isinstance(span.usage, dict) else {}
     tokens = ""
