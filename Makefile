@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UV_VERSION := 0.13.9
 
-.PHONY: help demo test check fix bench serve vendor lock clean
+.PHONY: help demo test check fix bench serve screenshots vendor lock clean
 help: ## these lines
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -35,6 +35,9 @@ bench: $(READY) ## speed and memory beside peers and physical limits
 
 serve: $(READY) ## the proxy on port 8080, with the tape and the upstreams of the settings
 	@$(BIN)/tapes serve proxy
+
+screenshots: $(READY) ## the pictures of the page in docs/images
+	@$(BIN)/python tools/screenshots.py
 
 vendor: $(READY) ## take the page's third-party files from npm anew
 	@$(BIN)/python tools/vendor_page.py

@@ -109,12 +109,24 @@ def _is_wrong(said: str) -> bool:
     return any(word in said for word in ("Content Security Policy", "TrustedHTML", "TypeError"))
 
 
+def press(page: Page, key: str, label: str) -> None:
+    """Press a key as soon as the foot line says that it does something here."""
+    keys = page.get_by_role("list", name="Keys valid now")
+    expect(keys.get_by_text(label, exact=True)).to_be_attached()
+    page.keyboard.press(key)
+
+
+_LOOK = """async () => {
+  const rules = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"];
+  const told = (node) => node.any.concat(node.all, node.none).map((one) => one.message).join("; ");
+  const { violations } = await axe.run(document, { runOnly: rules });
+  return violations.flatMap((one) => one.nodes.map(
+    (node) => `${one.id}: ${node.html.slice(0, 160)} ${told(node).slice(0, 160)}`));
+}"""
+
+
 def faults(page: Page) -> list[str]:
     """What is not accessible on the page as it stands, by the rules of WCAG 2.2 AA."""
-    page.add_script_tag(path=AXE) if False else page.evaluate(AXE.read_text(encoding="utf-8"))
-    found = page.evaluate(
-        """async () => (await axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21aa",
-        "wcag22aa"]})).violations.flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${
-        n.any.map((a) => a.message).join("; ").slice(0, 160)}`))"""
-    )
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate(_LOOK)
     return [str(each) for each in found]

@@ -54,7 +54,13 @@ def hostile_turns() -> list[RawTurn]:
     return [
         _called(number, text, {"name": text[:40], "arguments": json.dumps({text[:30]: text})})
         for number, text in enumerate(HOSTILE, 1)
-    ] + [_called(len(HOSTILE) + 1, "ten million", {"name": "big", "arguments": "x" * LARGE})]
+    ] + [
+        _called(
+            len(HOSTILE) + 1,
+            "ten million",
+            {"name": "big", "arguments": json.dumps({"text": "x" * LARGE})},
+        )
+    ]
 
 
 def _called(number: int, text: str, function: dict[str, str]) -> RawTurn:

@@ -5,7 +5,7 @@ window.SwaggerUIBundle({
   dom_id: '#reference',
   deepLinking: true,
   validatorUrl: null,
-  docExpansion: 'none',
+  docExpansion: 'list',
   defaultModelsExpandDepth: 0,
   requestInterceptor(request) {
     if (token) request.headers['x-tapes-token'] = token;

@@ -67,12 +67,13 @@ export async function ask(address, { method = 'GET', body, headers = {}, signal 
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     connected('lost');
+    probe();
     throw new Problem({
       code: 'unreachable', title: 'no answer',
       detail: 'The server does not answer.', remedy: 'Is it still running? It is started with: tapes serve',
     });
   }
-  if (connection.get().state === 'lost') connected('waiting');
+  if (connection.get().state === 'lost') connected(isStreaming ? 'live' : 'waiting');
   if (answer.status === 304 && known) return known.value;
   if (answer.status === 401 && (await askForToken(token() ? 'wrong' : 'missing'))) {
     return ask(address, { method, body, headers, signal });
@@ -143,11 +144,27 @@ export function useAsk(address, { again = 0 } = {}) {
   return { ...shown, reload: () => setTimes((n) => n + 1) };
 }
 
+// A stream may outlive a moment without a network: then nobody else finds out that it is over.
+let probing = 0;
+function probe() {
+  if (probing) return;
+  probing = setTimeout(async () => {
+    probing = 0;
+    try {
+      await fetch('/ping', { cache: 'no-store' });
+      if (connection.get().state === 'lost' && isStreaming) connected('live');
+    } catch {
+      probe();
+    }
+  }, 1000);
+}
+
 // --- what changes
 
 const listeners = new Set();
 let lastId = '';
 let running = false;
+let isStreaming = false;
 
 export function useChanges(listen) {
   const current = useRef(listen);
@@ -167,6 +184,7 @@ async function run() {
     try {
       await listenOnce(() => { wait = 500; });
     } catch { /* said by the state of the connection */ }
+    isStreaming = false;
     connected('lost');
     await new Promise((done) => setTimeout(done, wait));
     wait = Math.min(wait * 2, 10_000);
@@ -178,10 +196,11 @@ async function listenOnce(onOpen) {
   if (lastId) headers['last-event-id'] = lastId;
   const answer = await fetch('/v1/changes/stream', { headers });
   if (!answer.ok || !answer.body) {
-    if (answer.status === 401) await askForToken('missing');
+    if (answer.status === 401 && (await askForToken(token() ? 'wrong' : 'missing'))) return;
     throw new Problem({ status: answer.status });
   }
   onOpen();
+  isStreaming = true;
   connected('live');
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = '';

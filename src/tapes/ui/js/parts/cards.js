@@ -5,7 +5,7 @@ import { link } from './route.js';
 import { Cost, Duration, Icon, Outcome, State, Text, Tokens, When } from './pieces.js';
 import { Arguments, Block, Blocks, Long, Result } from './content.js';
 import { CacheBadge } from './detail.js';
-import { cacheOf } from './model.js';
+import { cacheOf, lasting } from './model.js';
 import * as f from './format.js';
 
 export function Card({ trace, spans, model, before, chosen, onChoose, number, isCurrent }) {
@@ -46,7 +46,7 @@ function Call({ span, before, chosen, onChoose }) {
     <button class="callline" aria-pressed=${String(span.span_id === chosen)} onClick=${() => onChoose(span)}><${Icon} name="llm" /><${Text} class="cut">${span.model || span.name}</${Text}>
       <span class="faint tnum">${f.brief(span.usage?.prompt_tokens)} in</span>${span.usage?.cache_read_input_tokens > 0 && html`<span class="share" title=${`${f.percent(span.usage.cache_read_input_tokens, span.usage.prompt_tokens)} from the cache`}><i style=${{ width: `${(100 * span.usage.cache_read_input_tokens) / span.usage.prompt_tokens}%` }} /></span>`}<span class="faint tnum">${f.brief(span.usage?.completion_tokens)} out</span>
       ${cache && html`<${CacheBadge} cache=${cache} />`}${cache?.state === 'cold' && html`<span class="faint cut">${cache.why}</span>`}
-      <span class="grow" /><${Outcome} outcome=${span.outcome} />${span.cost_usd != null && html`<span class="tnum">${f.money(span.cost_usd)}</span>`}<span class="faint tnum">${span.isRunning ? 'running' : f.duration(span.duration_ns)}</span></button></div>`;
+      <span class="grow" /><${Outcome} outcome=${span.outcome} />${span.cost_usd != null && html`<span class="tnum">${f.money(span.cost_usd)}</span>`}<span class="faint tnum">${lasting(span)}</span></button></div>`;
 }
 
 const gistOf = (input) => {
@@ -64,7 +64,7 @@ function Tool({ span, chosen, onChoose, before }) {
   const agents = span.children.filter((each) => each.kind === 'agent');
   return html`<div class=${`toolcall ${failed ? 'failed' : ''} ${span.span_id === chosen ? 'at' : ''}`}>
     <div class="toolline"><button class="toolopen" aria-expanded=${String(open)} onClick=${() => { setOpen(!open); onChoose(span); }}><${Icon} name=${open ? 'down' : 'right'} /><${Icon} name="tool" /><b><${Text}>${span.name}</${Text}></b><${Text} as="code" class="cut dim">${gistOf(span.input)}</${Text}></button>
-      ${failed ? html`<${State} state="error" />` : !span.output?.length ? html`<${State} state=${span.isRunning ? 'running' : 'incomplete'} />` : ''}<span class="faint tnum">${span.isRunning ? '' : f.duration(span.duration_ns)}</span></div>
+      ${failed ? html`<${State} state="error" />` : !span.output?.length ? html`<${State} state=${span.isRunning ? 'running' : 'no result'} />` : ''}<span class="faint tnum">${lasting(span)}</span></div>
     ${open && html`<div class="pair"><div><span class="who">Call</span>${span.input?.[0] ? html`<${Arguments} value=${span.input[0].tool_input} />` : html`<p class="faint">not seen</p>`}</div>
       <div><span class=${`who ${failed ? 'bad' : ''}`}>${failed ? 'Error' : 'Result'}</span>${result ? html`<${Result} value=${result.tool_output} />` : html`<p class="faint">no result was seen</p>`}</div></div>`}
     ${agents.map((agent) => html`<${Agent} key=${agent.span_id} span=${agent} ...${{ chosen, onChoose, before }} />`)}

@@ -1,9 +1,12 @@
 // Spans as a person thinks of them: a tree, lanes, and a time in which long idleness takes no room.
-import { micros } from './format.js';
+import { duration, micros } from './format.js';
+
+// What has no end goes on; what began long ago just never got one.
+const FRESH = 600e6;
 
 // Spans with their begin and end in microseconds, their children, and a stand-in for each parent
 // that was named and not received. Times stay as they are: a child may end after its parent.
-export function modelOf(spans) {
+export function modelOf(spans, now = Date.now() * 1000) {
   const all = spans.map((span) => ({ ...span, children: [], begin: micros(span.started_at), end: 0 }));
   const byId = new Map(all.map((span) => [span.span_id, span]));
   let last = 0;
@@ -14,8 +17,10 @@ export function modelOf(spans) {
   }
   const roots = [];
   for (const span of all) {
-    span.isRunning = span.duration_ns == null && span.kind !== 'event' && span.status !== 'missing';
-    if (span.isRunning) span.end = last;
+    const isOpen = span.duration_ns == null && span.kind !== 'event' && span.status !== 'missing';
+    span.isRunning = isOpen && now - span.begin < FRESH;
+    span.hasNoEnd = isOpen && !span.isRunning;
+    if (isOpenOf(span)) span.end = last;
     const up = span.parent_span_id;
     if (!up) { roots.push(span); continue; }
     if (!byId.has(up)) {
@@ -35,6 +40,9 @@ export function modelOf(spans) {
   roots.sort(inOrder);
   return { roots, byId, all, missing: [...byId.values()].filter((span) => span.isMissing).length };
 }
+
+const isOpenOf = (span) => span.isRunning || span.hasNoEnd;
+export const lasting = (span) => (span.isRunning ? 'running' : span.hasNoEnd ? 'no end' : duration(span.duration_ns));
 
 // The rows of the tree that are open, each with its depth. Deep trees are walked without recursion.
 export function rowsOf({ roots }, closed, keep) {

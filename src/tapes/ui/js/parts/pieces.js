@@ -61,7 +61,7 @@ export function Tokens({ input, cached, output }) {
 
 const STATES = {
   completed: ['good', 'done'], failed: ['bad', 'error'], abandoned: ['warn', 'warn'], unknown: ['', 'more'],
-  ok: ['good', 'done'], error: ['bad', 'error'], running: ['accent', 'play'], missing: ['warn', 'warn'], incomplete: ['warn', 'warn'],
+  ok: ['good', 'done'], error: ['bad', 'error'], running: ['accent', 'play'], missing: ['warn', 'warn'], incomplete: ['warn', 'warn'], 'no result': ['warn', 'warn'],
 };
 export function State({ state, live }) {
   const name = live ? 'running' : state || 'unknown';
@@ -139,12 +139,14 @@ export function Asked({ asked, children, rows, query }) {
 
 export function Dialog({ title, onClose, children, foot, wide }) {
   const box = useRef(null);
+  const isLeaving = useRef(false);
   useLayoutEffect(() => {
     const dialog = box.current;
     dialog.showModal();
-    return () => dialog.open && dialog.close();
+    // A dialog that is taken away closes too, and nobody chose that.
+    return () => { isLeaving.current = true; if (dialog.open) dialog.close(); };
   }, []);
-  return html`<dialog class=${`box ${wide ? 'wide' : ''}`} ref=${box} aria-label=${title} onClose=${onClose}
+  return html`<dialog class=${`box ${wide ? 'wide' : ''}`} ref=${box} aria-label=${title} onClose=${() => isLeaving.current || onClose()}
       onClick=${(event) => event.target === box.current && onClose()}>
     <header><h2>${title}</h2><button class="button plain" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button></header>
     <div class="inside">${children}</div>${foot && html`<footer>${foot}</footer>`}</dialog>`;

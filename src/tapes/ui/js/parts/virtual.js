@@ -1,9 +1,10 @@
-// Long lists: only the rows in sight are in the document. Rows have one height.
+// Long lists: only the rows in sight are in the document. Rows have one height. `outer` says what the
+// whole is (a table, a tree) to those who do not see it.
 import { html, useEffect, useLayoutEffect, useRef, useState } from './view.js';
 
 const BEYOND = 8;
 
-export function Virtual({ count, height, row, head, label, onEnd, at = -1, onScroll, start = 0, role = 'rowgroup', extra, className = '' }) {
+export function Virtual({ count, height, row, head, onEnd, at = -1, onScroll, start = 0, role = 'rowgroup', extra, outer = {} }) {
   const box = useRef(null);
   const [place, setPlace] = useState({ top: start, size: 800 });
   useLayoutEffect(() => {
@@ -34,7 +35,7 @@ export function Virtual({ count, height, row, head, label, onEnd, at = -1, onScr
   };
   const rows = [];
   for (let i = first; i < last; i += 1) rows.push(row(i, i * height));
-  return html`<div class=${`virtual ${className}`} ref=${box} onScroll=${scrolled} tabindex="-1">
+  return html`<div class="virtual" ref=${box} onScroll=${scrolled} tabindex="0" ...${outer}>
     ${head}
-    <div class="rows" role=${role} aria-label=${label} style=${{ height: `${count * height}px` }}>${rows}</div>${extra}</div>`;
+    <div class="rows" role=${role} style=${{ height: `${count * height}px` }}>${rows}</div>${extra}</div>`;
 }

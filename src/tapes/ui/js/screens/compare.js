@@ -53,7 +53,7 @@ function Both({ left, right, params }) {
   };
   const table = html`<div class="spans"><div class="tools"><span role="status">${f.plural(counts.same, 'span')} the same, ${f.count(counts.differs)} differ, ${f.count(counts.only)} on one side only${leftOut ? `; ${f.count(leftOut)} more were not compared` : ''}</span><span class="grow" />
       <button class="button" disabled=${first < 0} onClick=${() => choose(first)}>First divergence</button><button class="button plain" onClick=${() => save('comparison.json', JSON.stringify(summary, null, 2))}>JSON</button></div>
-    <div class="rowsbox" role="table" aria-label="Spans of both sessions" tabindex="0"><${Virtual} count=${rows.length} height=${HEIGHT} row=${row} at=${at} /></div></div>`;
+    <div class="rowsbox"><${Virtual} outer=${{ role: 'table', 'aria-label': 'Spans of both sessions' }} count=${rows.length} height=${HEIGHT} row=${row} at=${at} /></div></div>`;
   const detail = html`<div class="detailbody" tabindex="0">${first < 0 ? html`<div class="notice"><${Icon} name="done" /><p>The two sessions do the same, span by span.</p></div>` : ''}
     ${kind === 'only' ? html`<h2>${x ? 'Only on the left' : 'Only on the right'}</h2><${Differences} list=${differences(x ? said(x) : {}, y ? said(y) : {})} />`
       : x && html`<h2><${Text}>${x.name}</${Text}>${y.name !== x.name && html` and <${Text}>${y.name}</${Text}>`}</h2>

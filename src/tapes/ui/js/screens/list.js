@@ -116,8 +116,8 @@ function Table({ noun, rows, columns, index, chosen, toggle, params, onPick, pla
       ${columns.map((each) => html`<span key=${each.id} role="cell" class=${each.num ? 'num' : 'cut'}>${each.fixed
         ? html`<a href=${link(...placeOf[noun](item))} tabindex=${i === Math.max(index, 0) ? 0 : -1}>${each.cell(item)}</a>` : each.cell(item)}</span>`)}</div>`;
   };
-  return html`<div class="tablebox" role="table" aria-label=${noun} aria-rowcount=${rows.count?.exact ? rows.count.value + 1 : -1}>
-    <${Virtual} count=${rows.items.length} height=${HEIGHT} row=${row} head=${head} label=${noun} at=${index} start=${place.current}
+  return html`<div class="tablebox">
+    <${Virtual} count=${rows.items.length} height=${HEIGHT} row=${row} head=${head} outer=${{ role: 'table', 'aria-label': noun, 'aria-rowcount': rows.count?.exact ? rows.count.value + 1 : -1 }} at=${index} start=${place.current}
       onScroll=${(top) => { place.current = top; }} onEnd=${rows.more}
       extra=${rows.tail ? html`<${Failed} problem=${rows.tail} retry=${rows.more} />` : rows.cursor && html`<p class="faint more">more rows are read as you scroll</p>`} /></div>`;
 }

@@ -20,7 +20,7 @@ export function Screen() {
   return html`<${Asked} asked=${asked} rows=${10}>${(found) => html`<${Whole} path=${path} found=${found} show=${params.show || ''} />`}</${Asked}>`;
 }
 
-const Number = ({ name, value, children, bad }) => html`<div><dt>${name}</dt><dd class=${`tnum ${bad ? 'warn' : ''}`}>${value}</dd>${children && html`<p class="faint">${children}</p>`}</div>`;
+const Number = ({ name, value, children, bad }) => html`<div><dt>${name}</dt><dd class=${`tnum ${bad ? 'warn' : ''}`}>${value}</dd>${children && html`<dd class="note faint">${children}</dd>`}</div>`;
 
 function Whole({ path, found, show }) {
   const { saved } = found;
@@ -37,6 +37,6 @@ function Whole({ path, found, show }) {
       <${Number} name="Refused" value=${f.count(found.refused)} bad=${found.refused > 0}>requests that are not on it</${Number}><${Number} name="Not spent" value=${saved.usd == null ? f.count(saved.tokens) : f.money(saved.usd)}>${saved.usd == null ? 'tokens' : `${f.brief(saved.tokens)} tokens`} in ${f.plural(saved.calls, 'call')}${saved.unpriced ? `, ${saved.unpriced} without a price` : ''}</${Number}>
       <${Number} name="Unused" value=${found.unused == null ? f.NONE : f.count(found.unused)} bad=${found.unused > 0}>${found.unused == null ? 'no run is known here' : 'in the latest run'}</${Number}><${Number} name="Expired" value=${f.count(found.expired)} bad=${found.expired > 0}>${'by max_age of tapes.toml'}</${Number}></dl>
     <div class="row wrap"><${Segments} label="Which recordings" value=${show} options=${Object.entries(SHOWS).map(([name, [label]]) => [name, label])} onChange=${(name) => set({ show: name })} /><span class="dim">${f.plural(rows.length, 'recording')}${found.left_out ? ` of ${f.count(found.exchanges.length + found.left_out)}; the rest: tapes tape ls ${path}` : ''}</span></div></header>
-    ${!rows.length ? html`<${Blank} title=${show ? `None is ${show}` : 'This tape is empty'} />` : html`<div class="tablebox" role="table" aria-label="Recordings"><${Virtual} count=${rows.length} height=${HEIGHT} row=${row} head=${html`<div class="tr th" data-head="yes" role="row" style=${{ gridTemplateColumns: TEMPLATE }}>${heads.map((head, i) => html`<span key=${i} role="columnheader" class=${i > 2 && i < 6 ? 'num' : ''}>${head || html`<span class="sr">State</span>`}</span>`)}</div>`} /></div>`}
+    ${!rows.length ? html`<${Blank} title=${show ? `None is ${show}` : 'This tape is empty'} />` : html`<div class="tablebox"><${Virtual} outer=${{ role: 'table', 'aria-label': 'Recordings' }} count=${rows.length} height=${HEIGHT} row=${row} head=${html`<div class="tr th" data-head="yes" role="row" style=${{ gridTemplateColumns: TEMPLATE }}>${heads.map((head, i) => html`<span key=${i} role="columnheader" class=${i > 2 && i < 6 ? 'num' : ''}>${head || html`<span class="sr">State</span>`}</span>`)}</div>`} /></div>`}
     ${(found.unused > 0 || found.expired > 0) && html`<footer class="tapefoot">${found.unused > 0 && html`<${CopyLine} text=${`tapes tape prune ${path} --unused`} />`}${found.expired > 0 && html`<${CopyLine} text=${`DEMO_LIVE=1 tapes tape refresh ${path} --expired`} />`}</footer>`}</div>`;
 }

@@ -9,7 +9,7 @@ import { Panes } from '../parts/panes.js';
 import { Detail } from '../parts/detail.js';
 import { Blocks } from '../parts/content.js';
 import { Gone } from '../parts/gone.js';
-import { clockOf, kept, modelOf, rowsOf, sumOf, threadsOf } from '../parts/model.js';
+import { clockOf, kept, lasting, modelOf, rowsOf, sumOf, threadsOf } from '../parts/model.js';
 import * as f from '../parts/format.js';
 
 const HEIGHT = 26;
@@ -156,18 +156,18 @@ function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, se
         ${view === 'tree' && span.children.length > 0 && !isOpen && html`<span class="faint">+${span.children.length}</span>`}</span>
       ${view === 'tree' ? html`
         <span class="num dim">${span.kind === 'llm' ? f.brief(span.usage?.prompt_tokens) : ''}</span><span class="num dim">${span.kind === 'llm' ? f.money(span.cost_usd) : ''}</span>
-        <span class="num heat" style=${warm ? { '--warm': `${Math.round(warm * 70)}%` } : undefined}>${span.isRunning ? 'running' : f.duration(span.duration_ns)}</span>`
+        <span class="num heat" style=${warm ? { '--warm': `${Math.round(warm * 70)}%` } : undefined}>${lasting(span)}</span>`
       : html`<span class="lane">${clock.gaps.map((gap) => html`<i key=${gap.place} class="gap" style=${{ left: `${(100 * (gap.left - from)) / (to - from)}%`, width: `${(100 * gap.share) / (to - from)}%` }} />`)}
-          ${b >= 0 && a <= 100 && html`<i class=${`bar2 ${span.kind} ${span.status === 'error' ? 'failed' : ''} ${span.isRunning ? 'running' : ''} ${heat ? 'heated' : ''}`} title=${`${f.duration(span.duration_ns)}${span.first_chunk_ns != null ? `, first token after ${f.duration(span.first_chunk_ns)}` : ''}`}
+          ${b >= 0 && a <= 100 && html`<i class=${`bar2 ${span.kind} ${span.status === 'error' ? 'failed' : ''} ${span.isRunning || span.hasNoEnd ? 'running' : ''} ${heat ? 'heated' : ''}`} title=${`${f.duration(span.duration_ns)}${span.first_chunk_ns != null ? `, first token after ${f.duration(span.first_chunk_ns)}` : ''}`}
             style=${{ left: `${a}%`, width: `max(3px, ${b - a}%)`, ...(warm ? { '--warm': `${Math.round(warm * 100)}%` } : {}) }}>
             ${span.first != null && b > a && html`<i class="waited" style=${{ width: `${(100 * (left(span.first) - a)) / (b - a)}%` }} />`}</i>`}
-          <span class=${`length ${b > 78 && a < 14 ? 'over' : ''}`} style=${b <= 78 ? { left: `${Math.max(0, b)}%` } : a < 14 ? { right: '0' } : { right: `${100 - a}%` }}>${span.isRunning ? 'running' : f.duration(span.duration_ns)}</span></span>`}</div>`;
+          <span class=${`length ${b > 78 && a < 14 ? 'over' : ''}`} style=${b <= 78 ? { left: `${Math.max(0, b)}%` } : a < 14 ? { right: '0' } : { right: `${100 - a}%` }}>${lasting(span)}</span></span>`}</div>`;
   };
   const head = html`<div class=${`sr-row sr-head ${view}`} data-head="yes"><span class="name">${f.count(rows.length)} rows</span>${view === 'tree'
     ? html`<span class="num">Input</span><span class="num">Cost</span><span class="num">Duration</span>` : html`<${Axis} clock=${clock} zoom=${zoom} />`}</div>`;
   if (!rows.length) return html`<${Blank} title="No span fits"><p>Nothing in this trace has these words.</p></${Blank}>`;
-  return html`<div class="rowsbox" ref=${box} role="tree" aria-label="Spans" tabindex="0" aria-activedescendant=${index >= 0 ? `span-${index}` : undefined}>
-    <${Virtual} count=${rows.length} height=${HEIGHT} row=${row} at=${index} role="presentation" head=${head} /></div>`;
+  return html`<div class="rowsbox" ref=${box}>
+    <${Virtual} count=${rows.length} height=${HEIGHT} row=${row} at=${index} role="presentation" head=${head} outer=${{ role: 'tree', 'aria-label': 'Spans', 'aria-activedescendant': index >= 0 ? `span-${index}` : undefined }} /></div>`;
 }
 
 function Axis({ clock, zoom: [from, to] }) {
