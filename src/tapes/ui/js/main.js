@@ -116,7 +116,7 @@ const Live = ({ state }) => html`<span class=${`live ${state === 'live' ? '' : s
 function Foot() {
   const keys = useStore(known).filter((each) => !each.hidden);
   return html`<footer class="keys"><ul aria-label="Keys valid now">${keys.map((each) => html`
-    <li key=${each.key + each.label}><kbd>${each.shown || each.key}</kbd>${each.label}</li>`)}</ul><${Status} /></footer>`;
+    <li key=${each.key + each.label}><kbd>${each.shown || each.key}</kbd><span>${each.label}</span></li>`)}</ul><${Status} /></footer>`;
 }
 
 // What capture lost or holds back, where people look.

@@ -19,7 +19,7 @@ export function useKeys(list) {
       publish();
     };
   }, []);
-  const names = list.map((each) => each.key + each.label).join();
+  const names = list.map((each) => each.key + each.label + Boolean(each.hidden)).join();
   useEffect(publish, [names]);
 }
 
