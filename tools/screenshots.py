@@ -44,7 +44,7 @@ def miss(page: Page) -> None:
 
 
 PLACES = {
-    "list": ("#/sessions", None),
+    "list": ("#/sessions?range=24h", None),
     "sheet": ("#/sessions", sheet),
     "completion": ("#/sessions", lambda page: page.get_by_label("Filter sessions").fill("mod")),
     "traces": ("#/traces", None),

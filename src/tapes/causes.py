@@ -97,8 +97,10 @@ def _prompt(differences: Sequence[Difference]) -> str:
     if all(each.place.startswith(("system", "instructions")) for each in differences):
         return "the system prompt has changed"
     places = [m for d in differences if (m := _MESSAGE.match(d.place))]
-    if len(places) == len(differences):
-        return f"what is said has changed, from message {min(int(m[2]) for m in places) + 1} on"
+    others = [each.place for each in differences if not _MESSAGE.match(each.place)]
+    if places and len(others) <= _FEW:
+        said = f"what is said has changed, from message {min(int(m[2]) for m in places) + 1} on"
+        return f"{said}; and so has {', '.join(others)}" if others else said
     if all(each.place in ("prompt", "input") for each in differences):
         return "the prompt has changed"
     return ""

@@ -20,7 +20,7 @@ export function modelOf(spans, now = Date.now() * 1000) {
     const isOpen = span.duration_ns == null && span.kind !== 'event' && span.status !== 'missing';
     span.isRunning = isOpen && now - span.begin < FRESH;
     span.hasNoEnd = isOpen && !span.isRunning;
-    if (isOpenOf(span)) span.end = last;
+    if (span.isRunning) span.end = last;
     const up = span.parent_span_id;
     if (!up) { roots.push(span); continue; }
     if (!byId.has(up)) {
@@ -41,7 +41,6 @@ export function modelOf(spans, now = Date.now() * 1000) {
   return { roots, byId, all, missing: [...byId.values()].filter((span) => span.isMissing).length };
 }
 
-const isOpenOf = (span) => span.isRunning || span.hasNoEnd;
 export const lasting = (span) => (span.isRunning ? 'running' : span.hasNoEnd ? 'no end' : duration(span.duration_ns));
 
 // The rows of the tree that are open, each with its depth. Deep trees are walked without recursion.

@@ -158,7 +158,7 @@ function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, se
         <span class="num dim">${span.kind === 'llm' ? f.brief(span.usage?.prompt_tokens) : ''}</span><span class="num dim">${span.kind === 'llm' ? f.money(span.cost_usd) : ''}</span>
         <span class="num heat" style=${warm ? { '--warm': `${Math.round(warm * 70)}%` } : undefined}>${lasting(span)}</span>`
       : html`<span class="lane">${clock.gaps.map((gap) => html`<i key=${gap.place} class="gap" style=${{ left: `${(100 * (gap.left - from)) / (to - from)}%`, width: `${(100 * gap.share) / (to - from)}%` }} />`)}
-          ${b >= 0 && a <= 100 && html`<i class=${`bar2 ${span.kind} ${span.status === 'error' ? 'failed' : ''} ${span.isRunning || span.hasNoEnd ? 'running' : ''} ${heat ? 'heated' : ''}`} title=${`${f.duration(span.duration_ns)}${span.first_chunk_ns != null ? `, first token after ${f.duration(span.first_chunk_ns)}` : ''}`}
+          ${b >= 0 && a <= 100 && html`<i class=${`bar2 ${span.kind} ${span.status === 'error' ? 'failed' : ''} ${span.isRunning ? 'running' : ''} ${span.hasNoEnd ? 'endless' : ''} ${heat ? 'heated' : ''}`} title=${`${f.duration(span.duration_ns)}${span.first_chunk_ns != null ? `, first token after ${f.duration(span.first_chunk_ns)}` : ''}`}
             style=${{ left: `${a}%`, width: `max(3px, ${b - a}%)`, ...(warm ? { '--warm': `${Math.round(warm * 100)}%` } : {}) }}>
             ${span.first != null && b > a && html`<i class="waited" style=${{ width: `${(100 * (left(span.first) - a)) / (b - a)}%` }} />`}</i>`}
           <span class=${`length ${b > 78 && a < 14 ? 'over' : ''}`} style=${b <= 78 ? { left: `${Math.max(0, b)}%` } : a < 14 ? { right: '0' } : { right: `${100 - a}%` }}>${lasting(span)}</span></span>`}</div>`;
