@@ -49,6 +49,7 @@ window.until = (holds) => new Promise((done) => {
 """
 ROWS = "() => until(() => document.querySelector('[role=table] .rows > .tr'))"
 SPANS = "() => until(() => document.querySelectorAll('[role=treeitem]').length > 15)"
+WHOLE = "(text) => until(() => document.querySelector('.totals').textContent.includes(text))"
 GO = "(place) => { window.began = performance.now(); location.hash = place; }"
 SCROLL = """() => new Promise((done) => {
   const box = document.querySelector('[role=tree]');
@@ -100,6 +101,8 @@ def _measured(browser: Any, address: str, sessions: str, spans: str) -> Iterator
     yield _held("another filter and order: rows", page.evaluate(filtered) / 1000, 0.300)
     page.evaluate(GO, f"/trace/{TRACE}")
     yield _held(f"trace of {spans} spans: usable", page.evaluate(SPANS) / 1000, 1.0)
+    whole = page.evaluate(WHOLE, f"{spans} spans") / 1000
+    yield Measurement(f"all {spans} spans there", whole, 1.0, "a second", "s")
     mounted = page.evaluate("document.querySelectorAll('[role=treeitem]').length")
     yield Measurement("rows in the document", mounted, 100, "the promise", "rows", 1.0)
     yield _held("the longest frame while scrolling", page.evaluate(SCROLL) / 1000, 0.050)

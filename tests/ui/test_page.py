@@ -1,10 +1,5 @@
 """The files of the page, as a browser gets them."""
 
-import subprocess
-import sys
-import zipfile
-from pathlib import Path
-
 import httpx
 import pytest
 
@@ -48,22 +43,3 @@ def test_the_page_weighs_at_most_300_kilobytes(addresses: dict[str, str]) -> Non
             with client.stream("GET", f"/ui/{path}") as answer:
                 sizes += sum(map(len, answer.iter_raw()))
     assert sizes < 300_000
-
-
-@pytest.mark.slow
-def test_the_wheel_has_all_that_the_page_needs(tmp_path: Path) -> None:
-    build = "from hatchling.build import build_wheel; import sys; print(build_wheel(sys.argv[1]))"
-    try:
-        import hatchling  # noqa: F401
-    except ImportError:
-        pytest.skip("hatchling, which builds the wheel, is not installed")
-    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=ROOT, check=True, timeout=100)
-    [wheel] = tmp_path.glob("*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
-    page = ROOT / "src" / "tapes" / "ui"
-    wanted = {
-        f"tapes/ui/{file.relative_to(page).as_posix()}"
-        for file in page.rglob("*")
-        if file.is_file()
-    }
-    assert wanted - names == set()

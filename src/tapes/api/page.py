@@ -9,6 +9,7 @@ Knows nothing of what is on the page.
 """
 
 import hashlib
+from collections.abc import Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
 
@@ -35,32 +36,48 @@ REFERENCE_POLICY = _POLICY.format(images=" data:")
 
 def mount(app: FastAPI) -> None:
     """Put the page into an application."""
-    files = dict(_files(resources.files("tapes").joinpath("ui"), ""))
+    files = _Files(resources.files("tapes").joinpath("ui"))
 
     @app.get("/", include_in_schema=False)
-    def page(request: Request) -> Response:
-        return _file(request, files, "index.html")
+    async def page(request: Request) -> Response:
+        return _reply(request, files, "index.html")
 
     @app.get("/ui/{name:path}", include_in_schema=False)
-    def file(request: Request, name: str) -> Response:
-        return _file(request, files, name or "index.html")
+    async def file(request: Request, name: str) -> Response:
+        return _reply(request, files, name or "index.html")
 
 
-def _files(folder: Traversable, before: str) -> list[tuple[str, Traversable]]:
-    found = []
-    for each in sorted(folder.iterdir(), key=lambda each: each.name):
+class _Files:
+    """The files by their names, each read when it is first asked for."""
+
+    def __init__(self, folder: Traversable) -> None:
+        self._there = dict(_below(folder, ""))
+        self._read: dict[str, tuple[bytes, str]] = {}
+
+    def find(self, name: str) -> tuple[bytes, str] | None:
+        """The bytes of a file, and their entity tag."""
+        if name not in self._there:
+            return None
+        if name not in self._read:
+            body = self._there[name].read_bytes()
+            tag = hashlib.blake2b(body, digest_size=12).hexdigest()
+            self._read[name] = (body, f'"{tag}"')
+        return self._read[name]
+
+
+def _below(folder: Traversable, before: str) -> Iterator[tuple[str, Traversable]]:
+    for each in folder.iterdir():
         if each.is_dir():
-            found += _files(each, f"{before}{each.name}/")
+            yield from _below(each, f"{before}{each.name}/")
         elif each.name.rpartition(".")[2] in KINDS:
-            found.append((before + each.name, each))
-    return found
+            yield before + each.name, each
 
 
-def _file(request: Request, files: dict[str, Traversable], name: str) -> Response:
-    if name not in files:
+def _reply(request: Request, files: _Files, name: str) -> Response:
+    found = files.find(name)
+    if found is None:
         raise HTTPException(404)
-    body = files[name].read_bytes()
-    tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+    body, tag = found
     headers = {
         "etag": tag,
         "cache-control": "no-cache",

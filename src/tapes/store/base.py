@@ -347,8 +347,8 @@ class Project(Protocol):
         """The session with its traces, spans and links."""
         ...
 
-    def rows_of_trace(self, trace_id: str) -> Projection:
-        """A trace with its spans, and the links that touch it."""
+    def rows_of_trace(self, trace_id: str, *, payload: bool = True) -> Projection:
+        """A trace with its spans, with or without input and output, and the links that touch it."""
         ...
 
     def turn(self, turn_id: int) -> RawTurn | None:

@@ -158,8 +158,9 @@ class SqlProject:
             tuple(map(link_of, its_links)),
         )
 
-    def rows_of_trace(self, trace_id: str) -> Projection:
+    def rows_of_trace(self, trace_id: str, *, payload: bool = True) -> Projection:
         """A trace, its spans, and the links that touch it."""
+        columns = spans.c if payload else SPAN_HEADS
         with self._database.reading() as connection:
             ask = connection.execute
             mine = and_(spans.c.org_id == self.org_id, spans.c.trace_id == trace_id)
@@ -169,7 +170,7 @@ class SqlProject:
                 or_(links.c.from_trace_id == trace_id, links.c.to_trace_id == trace_id),
             )
             found = ask(select(traces).where(own)).mappings().all()
-            its_spans = ask(select(spans).where(mine).order_by(spans.c.seq)).mappings().all()
+            its_spans = ask(select(*columns).where(mine).order_by(spans.c.seq)).mappings().all()
             its_links = ask(select(links).where(touching).order_by(*_LINK_ORDER)).mappings().all()
         return Projection(
             (),

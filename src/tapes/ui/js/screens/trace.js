@@ -20,14 +20,20 @@ export function Screen() {
   const { path: [, id], params } = useRoute();
   const asked = useAsk(query(`/v1/${path('traces', id)}`, { payload: 'none' }));
   useChanges((change) => change.session_id === asked.value?.trace.session_id && asked.reload());
+  // Until a long trace is all there, its beginning is, and says how much that is.
+  const first = useAsk(asked.value || asked.problem ? '' : query('/v1/spans', { trace_id: id, limit: 200, sort: 'seq', direction: 'asc' }));
+  const itself = useAsk(asked.value || asked.problem ? '' : query('/v1/traces', { q: `id:"${id}"`, limit: 1 }));
   if (asked.value) return html`<${Whole} key=${id} found=${asked.value} asked=${asked} params=${params} />`;
+  if (!asked.problem && first.value?.items.length && itself.value?.items.length) {
+    return html`<${Whole} key=${id} found=${{ trace: itself.value.items[0], spans: first.value.items, isPart: true }} asked=${asked} params=${params} />`;
+  }
   if (asked.problem?.status === 404) return html`<${Gone} noun="trace" id=${id} />`;
   if (asked.problem) return html`<div class="page"><${Failed} problem=${asked.problem} retry=${asked.reload} /></div>`;
   return html`<div class="whole"><div class="wholehead"><div class="shade" /></div><${Shades} rows=${14} /></div>`;
 }
 
 function Whole({ found, asked, params }) {
-  const { trace, spans, links = [] } = found;
+  const { trace, spans, links = [], isPart } = found;
   const model = useMemo(() => modelOf(spans), [spans]);
   const before = useMemo(() => threadsOf(spans), [spans]);
   const [folding, setFolding] = useState(true);
@@ -39,7 +45,7 @@ function Whole({ found, asked, params }) {
   const found_ = useMemo(() => (text ? kept(model, fits(text)) : null), [model, text]);
   const rows = useMemo(() => rowsOf(model, closed, found_?.keep), [model, closed, found_]);
   const first = rows[0]?.span.span_id;
-  const chosen = params.span && model.byId.has(params.span) ? params.span : first;
+  const chosen = params.span && (model.byId.has(params.span) || isPart) ? params.span : first;
   const index = useMemo(() => rows.findIndex((row) => row.span.span_id === chosen), [rows, chosen]);
   const span = model.byId.get(chosen);
   const choose = (id) => set({ span: id });
@@ -90,11 +96,11 @@ function Whole({ found, asked, params }) {
       <div class="row"><h1 class="cut grow"><${Text}>${trace.user_prompt || trace.synthetic || trace.trace_id}</${Text}></h1>
         <button class="button plain" disabled=${place < 1} onClick=${() => beside(-1)} aria-label="The trace before">[</button><button class="button plain" disabled=${place < 0 || place >= siblings.length - 1} onClick=${() => beside(1)} aria-label="The trace after">]</button></div>
       <div class="row wrap totals"><${State} state=${trace.status} live=${!trace.ended_at && trace.status !== 'error'} /><span><${When} at=${trace.started_at} /></span><span><${Duration} ns=${trace.duration_ns} /></span>
-        <span>${f.plural(spans.length, 'span')}${model.missing > 0 && html`, <span class="warn">${model.missing} missing</span>`}</span>
+        <span>${isPart ? html`<span role="status" class="warn">${f.count(spans.length)} of ${f.plural(trace.span_count, 'span')}: the rest is coming</span>` : f.plural(spans.length, 'span')}${!isPart && model.missing > 0 && html`, <span class="warn">${model.missing} missing</span>`}</span>
         <span>${f.plural(trace.tool_calls, 'tool call')}</span><span><${Tokens} input=${sum.input} cached=${sum.cached} output=${sum.output} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} /></span></div>
       ${asked.problem && html`<${Stale} problem=${asked.problem} retry=${asked.reload} />`}
     </header>
-    <${Panes} name="trace" usual=${58} left=${left} rightLabel="The selected span" right=${span ? html`<${Detail} span=${span} before=${before.get(span.span_id)} links=${links} tab=${params.tab} onTab=${(tab) => set({ tab })} />` : html`<${Blank} title="No span is selected" />`} /></div>`;
+    <${Panes} name="trace" usual=${58} left=${left} rightLabel="The selected span" right=${!span && isPart ? html`<${Shades} rows=${6} />` : span ? html`<${Detail} span=${span} before=${before.get(span.span_id)} links=${links} tab=${params.tab} onTab=${(tab) => set({ tab })} />` : html`<${Blank} title="No span is selected" />`} /></div>`;
 }
 
 const fits = (text) => {
