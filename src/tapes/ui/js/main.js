@@ -9,11 +9,14 @@ import { Palette } from './parts/palette.js';
 import * as f from './parts/format.js';
 import { List } from './screens/list.js';
 
-// A screen is fetched when it is first gone to; its name in the address is the key.
+// The lists are there from the start.
+const LISTS = {
+  sessions: () => html`<${List} noun="sessions" key="sessions" />`,
+  traces: () => html`<${List} noun="traces" key="traces" />`,
+  spans: () => html`<${List} noun="spans" key="spans" />`,
+};
+// Any other screen is fetched when it is first gone to; its name in the address is the key.
 const SCREENS = {
-  sessions: async () => ({ Screen: () => html`<${List} noun="sessions" key="sessions" />` }),
-  traces: async () => ({ Screen: () => html`<${List} noun="traces" key="traces" />` }),
-  spans: async () => ({ Screen: () => html`<${List} noun="spans" key="spans" />` }),
   session: () => import('./screens/session.js'),
   trace: () => import('./screens/trace.js'),
   search: () => import('./screens/search.js'),
@@ -59,6 +62,7 @@ function Shown({ name }) {
   useEffect(() => {
     let current = true;
     const load = SCREENS[name];
+    if (LISTS[name]) return undefined;
     if (!load) {
       set({ name, failed: null, unknown: true });
       return undefined;
@@ -76,6 +80,7 @@ function Shown({ name }) {
     return html`<${Blank} title="This view failed"><p>${String(error.message)}</p>
       <button class="button first" onClick=${() => location.reload()}>Load the page again</button></${Blank}>`;
   }
+  if (LISTS[name]) return html`<${LISTS[name]} key=${name} />`;
   if (loaded.name !== name) return html`<div class="page" role="status" aria-label="Loading" />`;
   if (loaded.failed) {
     return html`<${Blank} title="The server is gone"><p>This part of the page was not loaded yet. Is the server still running? It is started with <code>tapes serve</code>.</p>
