@@ -28,6 +28,7 @@ class Postgres:
     bin: Path
     port: int
     user: str | None
+    flushes: bool = False
     process: "subprocess.Popen[bytes] | None" = None
 
     def url(self, database: str = "postgres", tape: str = "") -> str:
@@ -36,7 +37,8 @@ class Postgres:
         )
 
     def start(self) -> None:
-        options = [part for name, value in _OPTIONS.items() for part in ("-c", f"{name}={value}")]
+        settings = _OPTIONS | {"fsync": "on" if self.flushes else "off"}
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
@@ -93,8 +95,11 @@ def _other_user() -> str | None:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Postgres]:
-    """A server for as long as this lasts; skips the test where there is none on this machine."""
+def running(*, flushes: bool = False) -> Iterator[Postgres]:
+    """A server for as long as this lasts; skips the test where there is none on this machine.
+
+    It does not flush to the disk unless that is what is measured.
+    """
     binaries = found_binaries()
     if binaries is None:
         pytest.skip("PostgreSQL is not installed")
@@ -121,7 +126,7 @@ def running() -> Iterator[Postgres]:
         )  # fmt: skip
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
-        server = Postgres(folder, binaries, port, user)
+        server = Postgres(folder, binaries, port, user, flushes)
         server.start()
         try:
             yield server

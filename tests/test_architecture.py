@@ -24,27 +24,29 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "modes", "prices", "project",
     ),
     "decide": (
-        "halt", "report", "hot", "permit", "sending", "explain", "cost", "refusals", "calling",
-        "cassette", "refreshing", "effects", "directory_contract", "interchange/",
+        "halt", "report", "hot", "witness", "permit", "sending", "explain", "cost", "refusals",
+        "calling", "cassette", "refreshing", "effects", "directory_contract", "interchange/",
         "moving", "summary", "comparing", "scanning", "spending", "stats", "tally", "explanation",
         "causes",
         "derive/", "store/", "forwarding", "access", "listening",
         "sessiondiff", "freezing", "exporting", "copying",
     ),
     "move": (
-        "lanes", "guard", "transports/", "capture/", "projector", "seeding", "api/", "services/",
+        "lanes", "guard", "transports/", "capture/", "ingest/", "projector", "seeding", "api/",
+        "services/",
     ),
     "open": ("config", "pointing", "lives", "opening", "keeping", "using", "demo/"),
-    "run": ("checkup", "server", "serving", "pytest_plugin", "cli/"),
+    "run": ("checkup", "server", "ingesting", "serving", "pytest_plugin", "cli/"),
 }  # fmt: skip
 
 # Modules of values alone: they import only each other, and nothing that waits, counts or draws.
 PURE = {
     *LAYERS["words"], "providers/", "interchange/", "derive/", "pointing", "capture.bodies",
     "capture.http1", "capture.noticed", "capture.refusals", "capture.replies", "capture.routes",
-    "capture.watching",
+    "capture.watching", "witness",
     "tape.rowtext", "listening", "api.models", "store.commonplaces", "store.cuts", "store.filters",
     "store.spantexts", "store.values", "store.words",
+    *(f"ingest.{name}" for name in ("contract", "otlp", "transcripts", "turns")),
     *(f"services.{name}" for name in (
         "admission", "compiling", "described", "discovery", "documented", "fitting", "grants",
         "manifest", "openapi", "patterns", "pins", "placing", "problems", "registry", "rendering",
@@ -66,6 +68,8 @@ OUTSIDE: dict[str, str | tuple[str, ...]] = {
     "alembic": "store/",
     "yaml": "interchange/",
     "genai_prices": "prices",
+    "google": "ingest/",
+    "opentelemetry": "ingest/",
     "psycopg": ("tape/", "store/", "services/"),
     "httpx": "transports/",
     "httpx2": "transports/",
@@ -87,10 +91,10 @@ OUTSIDE: dict[str, str | tuple[str, ...]] = {
     "mcp_types": "services/",
     "pydantic": ("services/", "api/"),
     "re2": "services/",
-    "starlette": ("services/", "api/"),
+    "starlette": ("services/", "ingest/", "api/"),
     "tomli": "services/",
     "typing_extensions": "api/",
-    "uvicorn": ("services/", "serving"),
+    "uvicorn": ("services/", "ingesting", "serving"),
 }
 # Imports inside a function, each with its reason. `cli/` and `using` import late what costs time.
 LATE = {

@@ -3,7 +3,7 @@
 import pytest
 
 from tapes.config import STORAGE, read_settings
-from tapes.opening import Where, is_set
+from tapes.opening import Where, asked_for
 
 
 def test_it_is_a_file_below_the_folder_if_nothing_is_said() -> None:
@@ -42,8 +42,23 @@ def test_no_two_stores_share_a_spool() -> None:
     assert len({Where.of(place).spool for place in places}) == len(places)
 
 
+DEFAULT = Where()
+
+
 @pytest.mark.parametrize(
-    ("said", "asked"), [("", False), ("0", False), ("off", False), ("1", True), ("x.db", True)]
+    ("log", "variable", "where"),
+    [
+        (None, "", None),
+        (None, "off", None),
+        (None, "1", DEFAULT),
+        (None, "mine.db", Where("mine.db")),
+        (True, "", DEFAULT),
+        (False, "1", None),
+        ("mine.db", "", Where("mine.db")),
+        ("postgresql://h/d", "", Where(dsn="postgresql://h/d")),
+    ],
 )
-def test_a_program_is_asked_for_its_calls_by_a_variable(said: str, asked: bool) -> None:
-    assert is_set({"TAPES_LOG": said}) is asked
+def test_a_program_is_asked_for_its_calls_by_a_word_or_a_variable(
+    log: bool | str | None, variable: str, where: Where | None
+) -> None:
+    assert asked_for(log, {"TAPES_LOG": variable}) == where

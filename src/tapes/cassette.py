@@ -30,6 +30,7 @@ from tapes.budget import RUN, AnyLedger, Ledger, Limits, Spent, Unit, latch_is_o
 from tapes.calling import Live, made, made_async
 from tapes.canonical import (
     DIRECTORY,
+    HTTP_1,
     TAPE,
     DictCanonicalizer,
     dict_canonicalizer,
@@ -72,6 +73,7 @@ from tapes.tape.directory import DirectoryTape
 from tapes.tape.kinds import open_tape
 from tapes.varying import vary_json
 from tapes.waiting import at_once
+from tapes.witness import Sight, Witness
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +131,8 @@ class Cassette:
     async. `canonicalizer` names the rule for dicts: `tape/1`, or `directory/1`, which is the
     default for a directory. `repeated="ordered"` makes equal requests different calls. What a
     `tapes.toml` declares for the tape holds unless `declared` is given; latch and limits come
-    from `environ` at the moment of each decision unless they are given.
+    from `environ` at the moment of each decision unless they are given. A `witness` is told of
+    every call.
     """
 
     def __init__(
@@ -145,6 +148,7 @@ class Cassette:
         latch: bool | None = None,
         environ: Mapping[str, str] = os.environ,
         price: Price = price_of,
+        witness: Witness | None = None,
     ) -> None:
         if repeated not in ("reuse", "ordered"):
             raise BadSetting(f"repeated={repeated!r} is neither 'reuse' nor 'ordered'")
@@ -173,7 +177,8 @@ class Cassette:
         self._warned_of_variance = False
         self._hot = HotAnswers(self.canonicalizer, self.report)
         self._is_recording = self.mode is Mode.RECORD
-        self._is_quick = self.mode is not Mode.LIVE and self._order is None
+        self._witness = witness
+        self._is_quick = self.mode is not Mode.LIVE and self._order is None and witness is None
         self._recorder = Recorder(
             tape=self.tape,
             canonicalizer=self.canonicalizer.name,
@@ -182,6 +187,7 @@ class Cassette:
             ledger=self._shared_ledger,
             price=price,
             store_errors=self.declared.errors == "store",
+            witness=witness,
         )
         self._finalizer = weakref.finalize(self, keep_report, self.report)
         listen()
@@ -217,6 +223,24 @@ class Cassette:
         SecretFound where secrets are refused.
         """
         return self._decide(self._question(request, sample, order, owner))
+
+    def _tell(self, question: Question, verdict: Play | Refusal) -> None:
+        """Tell the witness of an answer without a call, where there is one."""
+        if self._witness is None:
+            return
+        exchange = verdict.exchange if isinstance(verdict, Play) else None
+        is_http = isinstance(question.request, Request)
+        self._witness.saw(
+            Sight(
+                request=question.request,
+                response=None if exchange is None else exchange.response,
+                outcome="refused" if exchange is None else "replayed",
+                key=question.raw_key if exchange is None else exchange.key,
+                canonicalizer=HTTP_1 if is_http else self.canonicalizer.name,
+                tape=self.tape.path,
+                refused=verdict.error.slug if isinstance(verdict, Refusal) else "",
+            )
+        )
 
     def hit(self, request: Request | dict[str, Json]) -> Play | Refusal | None:
         """The answer that lies under the request's own key, else None: then `decide`.
@@ -309,7 +333,9 @@ class Cassette:
             question.was_given_an_error()
             if self.declared.retry_after == "now":
                 exchange = replace(exchange, response=at_once(exchange.response))
-        return Play(exchange)
+        played = Play(exchange)
+        self._tell(question, played)
+        return played
 
     def _holds(self, found: Exchange, question: Question) -> bool:
         """Whether a recording is the answer, or is to be made again while that is permitted."""
@@ -328,7 +354,9 @@ class Cassette:
     def _refuse(self, question: Question, error: CassetteError) -> Refusal:
         question.give_back_sample()
         self.report.refused(error)
-        return Refusal(error)
+        refused = Refusal(error)
+        self._tell(question, refused)
+        return refused
 
     def _clean(self, question: Question) -> Clean:
         request = question.request

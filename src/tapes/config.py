@@ -134,6 +134,13 @@ PROXY = (
     Setting("proxy.log", "TAPES_PROXY_LOG", None, _flag, "whether turns are kept in the log"),
     Setting("proxy.hosts", "TAPES_PROXY_HOSTS", [], _list, "further names of this host"),
 )  # fmt: skip
+INGEST = (
+    Setting("ingest.listen", "TAPES_INGEST_LISTEN", "127.0.0.1:8082", _text, "address and port"),
+    Setting("ingest.body_limit", "TAPES_INGEST_BODY_LIMIT", 48_933_546, _size, "the largest body"),
+    Setting("ingest.token", "TAPES_INGEST_TOKEN", None, _text, "what every sender has to send"),
+    Setting("ingest.token_sha256", "TAPES_INGEST_TOKEN_SHA256", None, _text, "its SHA-256 instead"),
+    Setting("ingest.hosts", "TAPES_INGEST_HOSTS", [], _list, "further names of this host"),
+)  # fmt: skip
 STORAGE = (
     Setting("storage.path", "TAPES_STORAGE_PATH", ".tapes/tapes.db", _text, "the log's file"),
     Setting("storage.postgres_dsn", "TAPES_STORAGE_POSTGRES_DSN", None, _text, "or PostgreSQL"),
@@ -154,7 +161,7 @@ API = (
     Setting("api.rate", "TAPES_API_RATE", 1000.0, _number, "requests a second of one address"),
 )  # fmt: skip
 # Every setting of the servers, in the order in which people look for them.
-SETTINGS = (*PROXY, *API, *STORAGE)
+SETTINGS = (*PROXY, *API, *INGEST, *STORAGE)
 # What other programs that read the same file keep there.
 _PASSED_OVER = ("provider", "project")
 

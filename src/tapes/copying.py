@@ -3,7 +3,8 @@
 Rule 1: turns go over as they are, tenant by tenant, in the order of arrival. What is derived is
         derived anew there, with the same ids.
 Rule 2: a turn that is there already is not kept a second time; one without a request id is known
-        by a mark that copying gives it, so that copying again adds nothing.
+        by a mark that copying gives it, so that copying again adds nothing; ids that were made
+        from its number are made from the mark there.
 Rule 3: names, tags and pins go over once the sessions are there.
 
 Knows nothing of the command line.

@@ -20,7 +20,7 @@
         SecretFound, UndecodableBody, UnsupportedCoding, OversizeBody
         BadSetting, BadRule, BadEnvelope, MergeConflict, MissingExtra, UnusedRecordings
         ForeignFile, NotCarried, NotSendable, NotAnswered
-        UnreadableStore, DamagedStore, NewerStore, UnavailableStore
+        UnreadableStore, DamagedStore, NewerStore, UnavailableStore, StoreBusy
         BadQuery, BadCursor, UnknownId
         Unacceptable         refused with every problem at once
           BadManifest, RefusedService
@@ -348,6 +348,14 @@ class UnavailableStore(TapesError):
     """The database cannot be reached or written just now: gone, locked, or its disk is full."""
 
     slug = "unavailable-store"
+    exit_status = 4
+    http_status = 503
+
+
+class StoreBusy(TapesError):
+    """More is being sent than can be kept at once."""
+
+    slug = "store-busy"
     exit_status = 4
     http_status = 503
 

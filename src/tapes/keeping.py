@@ -10,14 +10,16 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tapes.capture.inside import Inside
 from tapes.capture.log import Log
 from tapes.capture.noticed import Noticed
 from tapes.capture.spool import Spool
 from tapes.config import FOLDER
 from tapes.errors import TapesError, UnavailableStore
+from tapes.lanes import own_work
 from tapes.opening import Where, require_extra
 from tapes.prices import Prices
 from tapes.projector import Projector
@@ -100,6 +102,10 @@ class Keeping:
 
     def _derive(self) -> None:
         """Open the store as soon as that can be done, and derive until told to stop."""
+        with own_work():
+            self._derive_all()
+
+    def _derive_all(self) -> None:
         pause = 0.1
         while not self._stop.is_set():
             try:
@@ -144,10 +150,37 @@ def keeping(where: Where) -> Iterator[Keeping]:
     Raises MissingExtra, and UnreadableStore where the store is there and is none of ours; one that
     is gone is waited for.
     """
-    with suppress(UnavailableStore):
+    with own_work(), suppress(UnavailableStore):
         open_store(where).close()
     kept = Keeping(where)
     try:
         yield kept
     finally:
         kept.close()
+
+
+# --- one log for all that is open in this process ---------------------------------------------
+
+_held: dict[Where, tuple[Keeping, ExitStack, int]] = {}
+_lock = threading.Lock()
+
+
+def hold(where: Where) -> Inside:
+    """The witness of a log that is kept until `let_go` was called as often. Raises as `keeping`."""
+    with _lock:
+        if where not in _held:
+            stack = ExitStack()
+            _held[where] = (stack.enter_context(keeping(where)), stack, 0)
+        kept, stack, count = _held[where]
+        _held[where] = (kept, stack, count + 1)
+        return Inside(kept)
+
+
+def let_go(where: Where) -> None:
+    """One less needs the log; with the last one it is closed."""
+    with _lock:
+        kept, stack, count = _held.pop(where)
+        if count > 1:
+            _held[where] = (kept, stack, count - 1)
+            return
+    stack.close()

@@ -9,13 +9,24 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
-from tapes.config import FOLDER, Settings
 from tapes.errors import MissingExtra
+from tapes.tape.beside import FOLDER
 
 DEFAULT_STORE = f"{FOLDER}/tapes.db"
+VARIABLE = "TAPES_LOG"
+_YES = ("1", "true", "yes", "on")
+_NO = ("", "0", "false", "no", "off")
 # What the extras of the two stores bring.
 _NEEDED = ("sqlalchemy", "alembic", "zstandard")
+
+
+class Valued(Protocol):
+    """Settings, as far as they are read here."""
+
+    def __getitem__(self, key: str) -> Any:
+        """The value of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +43,7 @@ class Where:
         return cls(dsn=text) if is_dsn else cls(path=text)
 
     @classmethod
-    def in_settings(cls, settings: Settings) -> "Where":
+    def in_settings(cls, settings: Valued) -> "Where":
         """The place that settings name."""
         return cls(settings["storage.path"], settings["storage.postgres_dsn"])
 
@@ -64,6 +75,18 @@ def require_extra(where: Where) -> None:
         )
 
 
-def is_set(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether programs are asked to write their calls to the log."""
-    return environ.get("TAPES_LOG", "").lower() not in ("", "0", "false", "no", "off")
+def asked_for(log: bool | str | None, environ: Mapping[str, str] = os.environ) -> Where | None:
+    """The place of the log that a program is to write its calls to; None for none.
+
+    What the program says holds over the variable `TAPES_LOG`: yes or no, or the place itself. Where
+    only "yes" is said it is the place that settings name. Raises BadSetting.
+    """
+    said = environ.get(VARIABLE, "") if log is None else log
+    if isinstance(said, str) and said.lower() not in _YES:
+        return None if said.lower() in _NO else Where.of(said)
+    if not said:
+        return None
+    # Most programs are not asked, and need not read files of settings.
+    from tapes.config import STORAGE, read_settings
+
+    return Where.in_settings(read_settings(STORAGE, {}, environ=environ))

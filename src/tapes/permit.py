@@ -31,6 +31,7 @@ from tapes.report import Report
 from tapes.tape.base import Tape
 from tapes.varying import Rule
 from tapes.wire import decoded, framer
+from tapes.witness import Sight, Witness
 
 _STREAM_IS_TRUE = re.compile(rb'"stream"\s*:\s*true')
 # An error answer has no price.
@@ -103,6 +104,7 @@ class Recorder:
     ledger: Callable[[], AnyLedger]
     price: Callable[[Usage], Decimal | None]
     store_errors: bool
+    witness: Witness | None = None
 
     def keep(
         self,
@@ -184,6 +186,7 @@ class Permit:
         self._unit = unit
         self._answer = answer
         self._started = time.perf_counter()
+        self._began = time.time_ns()
         self._head = Response(0)
         self._pieces: list[Piece] = []
         self._over = False
@@ -230,6 +233,7 @@ class Permit:
         if usage is None and response.status >= 400:
             usage = _NOTHING_USED
         if response.status in PASSING_STATUSES and not keeps_errors:
+            self._tell(response, State.COMPLETE)
             self._end(usage, "not_stored")
             self._question.give_back_sample()
             return None
@@ -261,6 +265,7 @@ class Permit:
         """No answer came: because the call failed, or because we left it (a time-out, a cancel)."""
         if self._over:
             return
+        self._tell(None, State.ABORTED_BY_CLIENT if we_left else State.UPSTREAM_ERROR)
         if we_left:
             self._end(None, None)
         else:
@@ -291,7 +296,8 @@ class Permit:
         """The call was made and is paid; its answer is not kept."""
         if self._over:
             return
-        _, plain, content_type = self._whole()
+        response, plain, content_type = self._whole()
+        self._tell(response, State.COMPLETE)
         self._end(usage_of(content_type, plain), "not_stored")
         self._question.give_back_sample()
 
@@ -332,6 +338,7 @@ class Permit:
             exchange = self._recorder.keep(self._clean, key, sample, response, state, text)
             outcome = None if state is State.COMPLETE else "incomplete"
         finally:
+            self._tell(response, state, is_kept=outcome is None)
             self._end(usage, outcome)
         if state is State.COMPLETE:
             self._recorder.report.recorded(key)
@@ -339,6 +346,25 @@ class Permit:
             if is_passing(response):
                 self._question.was_given_an_error()
         return exchange
+
+    def _tell(self, response: Response | Json, state: State, *, is_kept: bool = False) -> None:
+        """Tell the witness, where there is one."""
+        recorder = self._recorder
+        if recorder.witness is None:
+            return
+        is_http = isinstance(self.request, Request)
+        recorder.witness.saw(
+            Sight(
+                request=self.request,
+                response=response,
+                outcome="recorded" if is_kept else "live",
+                state=state,
+                key=self.key,
+                canonicalizer=HTTP_1 if is_http else recorder.canonicalizer,
+                tape=recorder.tape.path,
+                began=self._began,
+            )
+        )
 
     def _end(self, usage: Usage | None, outcome: str | None) -> None:
         self._over = True

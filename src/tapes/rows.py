@@ -10,11 +10,12 @@ Knows nothing of databases, of derivation or of the API.  Pure.
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from operator import attrgetter
 from uuid import UUID, uuid5
 
 from tapes.envelope import Envelope
@@ -30,10 +31,11 @@ _SESSIONS = UUID("6f5ab7f1-7d0c-5d2f-9f6e-5b7f2f3b6a10")
 
 
 class Source(StrEnum):
-    """Where a raw turn comes from: seen on the wire, or told by an agent's own log."""
+    """Where a raw turn comes from: seen on the wire, told by an agent's own log, or by OTLP."""
 
     WIRE = "wire"
     TRANSCRIPT = "transcript"
+    OTLP = "otlp"
 
 
 class Outcome(StrEnum):
@@ -95,8 +97,9 @@ class RawTurn:
     """One exchange as it was captured, or one batch of an agent's own log.
 
     `exchange` has the bytes; its response is None where only the reduced form came, and it is
-    None itself for a transcript, whose records are in `records`. `request_id` is the identity
-    under which a second delivery is the same row; "" is never the same as another.
+    None itself for a transcript, whose records are in `records`, and for a span that came over
+    OTLP, which is itself there. `request_id` is the identity under which a second delivery is the
+    same row; "" is never the same as another.
     """
 
     id: int = 0
@@ -414,31 +417,38 @@ def key_of_row(row: Row) -> tuple[str, ...]:
 _IDENTITY = frozenset({"id", "org_id", "session_id", "trace_id", "span_id"})
 
 
+# What may change in rows of each kind: the names, and what gets all values at once.
+_CHANGING: dict[type, tuple[tuple[bytes, ...], Callable[[Row], tuple[Json, ...]]]] = {}
+for _kind in (Session, Trace, Span, Link):
+    _names = [column.name for column in fields(_kind) if column.name not in _IDENTITY]
+    _CHANGING[_kind] = tuple(name.encode() for name in _names), attrgetter(*_names)
+
+
 def content_hash(row: Row) -> str:
     """SHA-256 over everything in a row that may change: equal hashes need no writing."""
-    digest = hashlib.sha256()
-    for column in fields(row):
-        if column.name in _IDENTITY:
-            continue
-        text = _hashed(getattr(row, column.name)).encode("utf-8", "surrogatepass")
-        digest.update(f"{column.name} {len(text)} ".encode())
-        digest.update(text)
-    return digest.hexdigest()
+    names, values_of = _CHANGING[type(row)]
+    parts: list[bytes] = []
+    for name, value in zip(names, values_of(row), strict=True):
+        text = _hashed(value)
+        parts += (b"%b %d " % (name, len(text)), text)
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-def _hashed(value: Json) -> str:
+def _hashed(value: Json) -> bytes:
     if value is None or isinstance(value, str | int | bool):
-        return repr(value)
+        return repr(value).encode("utf-8", "surrogatepass")
     if isinstance(value, Decimal):
-        return str(value.normalize())
+        return str(value.normalize()).encode()
     if isinstance(value, tuple) and value and not isinstance(value[0], dict):
-        return repr(value)
-    return canonical(value)
+        return repr(value).encode("utf-8", "surrogatepass")
+    return canonical(value).encode("utf-8", "surrogatepass")
 
 
 # --- times ------------------------------------------------------------------------------------
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# No clock shows what 64 bits of nanoseconds cannot say (before 1970, after 2262).
+LATEST = 2**63 - 1
 
 
 def nanoseconds(text: Json) -> int | None:
@@ -455,13 +465,14 @@ def nanoseconds(text: Json) -> int | None:
         moment = moment.replace(tzinfo=UTC)
     since = moment - _EPOCH
     fraction = int(rest[:9][:digits].ljust(9, "0")) if digits else 0
-    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + fraction
+    told = (since.days * 86_400 + since.seconds) * 1_000_000_000 + fraction
+    return told if 0 <= told <= LATEST else None
 
 
 def time_text(moment: int) -> str:
     """The RFC 3339 text of a time, in UTC, with as much fraction as it has."""
     seconds, fraction = divmod(moment, 1_000_000_000)
-    head = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    head = (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
     tail = f".{fraction:09d}".rstrip("0") if fraction else ""
     return f"{head}{tail}Z"
 

@@ -94,20 +94,26 @@ def _shelf(settings: Settings, opened: Callable[[str | Tape], Cassette]) -> Shel
     )
 
 
-def _names(settings: Settings, listen: Listen) -> frozenset[str]:
-    names = {name_of(name) for name in settings["proxy.hosts"]}
+def access_of(settings: Settings, section: str, token: str | None) -> Access:
+    """Who may use a server, as a section of the settings says. `token` is the token's hash."""
+    names = _names(settings, Listen.of(settings[f"{section}.listen"]), section)
+    return Access(token, LOOPBACK_NAMES | names)
+
+
+def _names(settings: Settings, listen: Listen, section: str = "proxy") -> frozenset[str]:
+    names = {name_of(name) for name in settings[f"{section}.hosts"]}
     return frozenset(names | {name_of(str(listen))})
 
 
-def token_of(settings: Settings) -> str | None:
+def token_of(settings: Settings, section: str = "proxy") -> str | None:
     """The hash of the token that settings give, or None. Raises BadSetting."""
-    if settings["proxy.token"]:
-        return token_hash(settings["proxy.token"])
-    hashed = settings["proxy.token_sha256"]
+    if settings[f"{section}.token"]:
+        return token_hash(settings[f"{section}.token"])
+    hashed = settings[f"{section}.token_sha256"]
     if hashed is None:
         return None
     if len(hashed) != 64 or set(hashed.lower()) - set("0123456789abcdef"):
-        raise settings.wrong("proxy.token_sha256", "a SHA-256 has 64 hex digits")
+        raise settings.wrong(f"{section}.token_sha256", "a SHA-256 has 64 hex digits")
     return str(hashed).lower()
 
 

@@ -1,4 +1,4 @@
-"""The servers of the log in one process: read API, proxy, and what derives, as far as asked for.
+"""The servers of the log in one process: read API, proxy, ingest, and what derives, as asked for.
 
 Rule 1: a server that strangers can reach has its tokens before it listens.
 Rule 2: whoever is ready says so once all of them listen. Where one cannot, none does.

@@ -88,6 +88,8 @@ def _moment(value: Json) -> int:
 def _exchange(row: Json, path: str, place: object) -> Exchange | None:
     if row is None:
         return None
+    if not isinstance(row, dict):
+        raise ValueError("an exchange is an object")
     if row.get("response") is not None:
         return exchange_of(row, path, place)
     # Where only the reduced form of an answer came, there is no response to read.

@@ -25,6 +25,7 @@ from tapes.cassette import Cassette
 from tapes.errors import BadSetting, UnusedRecordings
 from tapes.guarding.rules import Allowed
 from tapes.lanes import Lane, allowed_of, pace_of
+from tapes.opening import Where, asked_for
 from tapes.report import unused as unused_of
 from tapes.tape.base import Tape
 from tapes.transports import installing
@@ -42,7 +43,8 @@ class use:  # noqa: N801  # a verb that is called: it reads as the function it s
     `allow` names hosts, as `host` or `host:port`, that are neither recorded nor refused, besides
     those that `tapes.toml` allows. `guard` refuses what is not recorded while no live call is
     permitted. `unused` says what becomes of recordings that nobody asked for: "ignore", "warn",
-    or "fail", which raises UnusedRecordings.
+    or "fail", which raises UnusedRecordings. `log` writes every call to the log as well: True, or
+    the place of one; if not said, the variable TAPES_LOG decides.
 
     A context manager, plain and async, that gives the Cassette; and a decorator. Raises
     BadSetting.
@@ -57,6 +59,7 @@ class use:  # noqa: N801  # a verb that is called: it reads as the function it s
         allow: Iterable[str] = (),
         guard: bool = True,
         unused: str = "ignore",
+        log: bool | str | None = None,
         **options: Any,
     ) -> None:
         if unused not in _UNUSED:
@@ -73,17 +76,39 @@ class use:  # noqa: N801  # a verb that is called: it reads as the function it s
         self._allow = tuple(allowed_of(allow).entries)
         self._guarded = guard
         self._unused = unused
+        self._log = log
         self._entered: list[Lane] = []
+        self._logs: dict[Lane, Where] = {}
 
     def __enter__(self) -> Cassette:
         tape = self._tape
-        own = tape if isinstance(tape, Cassette) else Cassette(tape, self._mode, **self._options)
-        lane = Lane(own, self._pace, self._allowed_with(own), self._guarded)
+        log = None if isinstance(tape, Cassette) else asked_for(self._log)
+        own = tape if isinstance(tape, Cassette) else self._opened(tape, log)
+        try:
+            lane = Lane(own, self._pace, self._allowed_with(own), self._guarded)
+        except BadSetting:
+            _end_log(log)
+            raise
+        if log is not None:
+            self._logs[lane] = log
         installing.hold()
         lanes.enter(lane)
         guard.follow()
         self._entered.append(lane)
         return own
+
+    def _opened(self, tape: str | os.PathLike[str] | Tape, log: Where | None) -> Cassette:
+        if log is None:
+            return Cassette(tape, self._mode, **self._options)
+        # The database's parts are imported where a log is asked for.
+        from tapes import keeping
+
+        witness = keeping.hold(log)
+        try:
+            return Cassette(tape, self._mode, witness=witness, **self._options)
+        except BaseException:
+            _end_log(log)
+            raise
 
     def _allowed_with(self, cassette: Cassette) -> Allowed:
         try:
@@ -104,6 +129,7 @@ class use:  # noqa: N801  # a verb that is called: it reads as the function it s
         finally:
             if lane.cassette is not self._tape:
                 lane.cassette.close()
+            _end_log(self._logs.pop(lane, None))
 
     def _lane_to_leave(self) -> Lane:
         """The one that this context is in: another task may have entered the same object since."""
@@ -169,5 +195,14 @@ class use:  # noqa: N801  # a verb that is called: it reads as the function it s
             allow=self._allow,
             guard=self._guarded,
             unused=self._unused,
+            log=self._log,
             **self._options,
         )
+
+
+def _end_log(log: Where | None) -> None:
+    """Everything that was seen is kept before the program goes on."""
+    if log is not None:
+        from tapes import keeping
+
+        keeping.let_go(log)

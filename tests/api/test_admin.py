@@ -48,7 +48,7 @@ def test_a_correction_moves_a_turn_to_its_session(store: SqlStore) -> None:
     ("body", "status"),
     [({}, 400), ({"harness_id": "a", "harness_session_id": "b"}, 400),
      ({"raw_turn_id": 999, "harness_id": "a", "harness_session_id": "b"}, 404),
-     ({"paper_proxy_request_id": "x", "harness_id": "a", "harness_session_id": "b"}, 501)],
+     ({"paper_proxy_request_id": "x", "harness_id": "a", "harness_session_id": "b"}, 404)],
 )  # fmt: skip
 def test_a_correction_that_cannot_be_made_is_refused(
     client: httpx.Client, body: dict[str, object], status: int

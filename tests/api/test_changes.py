@@ -103,7 +103,8 @@ def test_a_number_that_is_none_is_refused(client: httpx.Client) -> None:
 def test_listeners_are_bounded(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "LISTENERS", 1)
     with served(store) as client, client.stream("GET", "/v1/changes/stream") as answer:
-        next(answer.iter_lines())
+        lines = answer.iter_lines()  # kept: letting go of it would close the connection
+        next(lines)
         refusal = client.get("/v1/changes/stream")
         assert (refusal.status_code, refusal.headers["retry-after"]) == (503, "5")
 

@@ -17,6 +17,7 @@ from tapes.providers.reading import read
 from tapes.providers.reduced import reduced
 from tapes.providers.turn import Turn
 from tapes.rows import (
+    Outcome,
     Projection,
     RawTurn,
     SpanKind,
@@ -333,3 +334,42 @@ def test_unknown_replies_of_the_assistant_do_not_open_traces() -> None:
     history = [user("one"), assistant("an answer that nobody captured"), user("two")]
     (trace,) = derive([messages(1, history, assistant("ok"))]).traces
     assert trace.user_prompt == "two"
+
+
+# --- one call, seen twice ---------------------------------------------------------------------
+
+
+def seen_by_another_capture(raw: RawTurn, *, later: float = 0.2) -> RawTurn:
+    """The same call as a capture without its bytes saw it."""
+    assert raw.exchange is not None
+    turn = read(raw.exchange)
+    assert isinstance(turn, Turn)
+    moved = round(later * 1e9)
+    return replace(
+        raw,
+        id=raw.id + 100,
+        request_id=f"{raw.request_id} again",
+        exchange=replace(raw.exchange, response=None),
+        reduced=reduced(turn.answer),
+        started_at=(raw.started_at or 0) + moved,
+        ended_at=(raw.ended_at or 0) + moved,
+    )
+
+
+def test_a_call_that_two_captures_saw_is_one_span_with_its_bytes() -> None:
+    raw = chat(1, [HI], "hello")
+    both = derive([seen_by_another_capture(raw), raw])
+    assert replace(both, skipped=()) == derive([raw])
+    assert [skip.reason for skip in both.skipped] == ["seen_twice"]
+
+
+def test_an_answer_whose_id_comes_again_later_is_another_call() -> None:
+    raw = chat(1, [HI], "hello")
+    twice = derive([raw, seen_by_another_capture(raw, later=5)])
+    assert twice.sessions[0].llm_calls == 2
+
+
+def test_answers_of_a_tape_have_their_id_each_time() -> None:
+    raw = replace(chat(1, [HI], "hello"), outcome=Outcome.REPLAYED)
+    twice = derive([raw, replace(raw, id=2, request_id="r2")])
+    assert twice.sessions[0].replayed_calls == 2

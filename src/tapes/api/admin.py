@@ -13,7 +13,7 @@ from tapes.errors import BadQuery
 from tapes.projector import Projector
 from tapes.rows import NO_ORG
 from tapes.seeding import seed
-from tapes.store.base import Correction
+from tapes.store.base import Correction, Project
 
 router = APIRouter(tags=["admin"])
 
@@ -88,16 +88,20 @@ class Repair(BaseModel):
 )
 def repair(request: Request, project: TheProject, caller: TheCaller, what: Repair) -> Response:
     """Say whose turn it really was. The raw turn stays; what is derived follows."""
-    if what.raw_turn_id is None:
-        if not what.paper_proxy_request_id:
-            raise BadQuery("no turn is named", 0, "send raw_turn_id")
-        said = problem(501, "not-offered", "turns are not found by that id here", "use raw_turn_id")
-        return problem_reply(said)
-    if project.turn(what.raw_turn_id) is None:
-        raise unknown("turn", what.raw_turn_id)
+    if (what.raw_turn_id is None) == (not what.paper_proxy_request_id):
+        raise BadQuery("one turn is to be named", 0, "send raw_turn_id or paper_proxy_request_id")
+    turn_id = what.raw_turn_id
+    if turn_id is None:
+        found = _turns_of_proxy(project, what.paper_proxy_request_id)
+        if len(found) > 1:
+            why = f"{len(found)} turns have this id: {', '.join(map(str, found[:5]))}"
+            return problem_reply(problem(409, "ambiguous", why, "send raw_turn_id"))
+        turn_id = found[0] if found else -1
+    if project.turn(turn_id) is None:
+        raise unknown("turn", what.paper_proxy_request_id or turn_id)
     project.correct(
         Correction(
-            what.raw_turn_id,
+            turn_id,
             what.harness_id,
             what.harness_session_id,
             what.thread_id,
@@ -106,8 +110,18 @@ def repair(request: Request, project: TheProject, caller: TheCaller, what: Repai
         ),
         by=caller.name,
     )
-    body = {"recorded": True, "raw_turn_id": what.raw_turn_id, "projections_pending": True}
+    body = {"recorded": True, "raw_turn_id": turn_id, "projections_pending": True}
     return reply(request, body, 202)
+
+
+def _turns_of_proxy(project: Project, wanted: str) -> list[int]:
+    """The turns to which a gateway gave this id. All are looked through: it is asked for rarely."""
+    found = []
+    for turn in project.stream_turns():
+        metadata = turn.envelope.harness_metadata
+        if isinstance(metadata, dict) and metadata.get("paperProxyRequestId") == wanted:
+            found.append(turn.id)
+    return found
 
 
 @router.get("/v1/status", response_model=StateItem)

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from tapes.api.asking import TheCaller, TheProject, now
+from tapes.api.asking import TheCaller, TheProject, now, uuid_of
 from tapes.api.items import audit_items, erasure_item, policy_item
 from tapes.api.models import AuditItems, ErasureItem, PolicyItem
 from tapes.api.replies import reply
@@ -39,7 +39,8 @@ def erase(request: Request, project: TheProject, caller: TheCaller, what: Erase)
     """Erase sessions for good, or only say what it would be."""
     if bool(what.session_ids) == bool(what.q.strip()):
         raise BadQuery("what is to be erased is not said", 0, "send session_ids, or q")
-    ids = what.session_ids or _found(project, what.q)
+    named = [uuid_of("a session's id", text) for text in what.session_ids]
+    ids = named or _found(project, what.q)
     erasure = project.erase(ids, reason=what.reason, by=caller.name, dry_run=what.dry_run)
     return reply(request, erasure_item(erasure, planned=what.dry_run))
 

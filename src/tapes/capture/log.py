@@ -15,6 +15,7 @@ Knows nothing of sockets, and nothing of deriving but whom to wake.
 """
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from tapes.capture.noticed import KEPT_HEADERS, Noticed, turn_of
 from tapes.capture.spool import Spool, size_of
 from tapes.errors import TapesError, UnavailableStore, UnreadableStore
+from tapes.lanes import own_work
 from tapes.providers.reading import DropReason, plain_path, provider_of_path
 from tapes.redact import Redactor
 from tapes.rows import NO_ORG, RawTurn
@@ -71,6 +73,11 @@ class Log:
         self._bounds = bounds or Bounds()
         self._redactor = redactor or Redactor(keep=KEPT_HEADERS)
         self._woken: Callable[[], None] = _nobody
+        self._begin()
+
+    def _begin(self) -> None:
+        """Everything that is this process's own."""
+        self._pid = os.getpid()
         self._store: Store | None = None
         self._inbox: queue.SimpleQueue[Noticed | None] = queue.SimpleQueue()
         self._lock = threading.Condition()  # for all that follows
@@ -98,6 +105,8 @@ class Log:
 
     def notice(self, noticed: Noticed) -> None:
         """An exchange came to its end. From any thread or loop; never waits."""
+        if self._pid != os.getpid():  # after a fork: the threads are the parent's
+            self._begin()
         size = noticed.size
         with self._lock:
             self._counts["noticed"] += 1
@@ -127,6 +136,10 @@ class Log:
     # --- cleaning
 
     def _clean(self) -> None:
+        with own_work():
+            self._clean_all()
+
+    def _clean_all(self) -> None:
         while (some := self._next()) is not None:
             if some:
                 self._hand_on(self._cleaned(some))
@@ -225,6 +238,10 @@ class Log:
     # --- writing
 
     def _write(self) -> None:
+        with own_work():  # the store may lie on a network that the program may not reach
+            self._write_all()
+
+    def _write_all(self) -> None:
         pause = _FIRST_PAUSE_S
         while True:
             batch, is_last = self._batch()

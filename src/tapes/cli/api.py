@@ -14,12 +14,12 @@ import click
 
 from tapes.cli.output import flush, json_option, write_json
 from tapes.cli.tokens import new_here
-from tapes.config import API, FOLDER, PROXY, STORAGE, Settings, read_settings
-from tapes.errors import MissingExtra
+from tapes.config import API, FOLDER, INGEST, PROXY, STORAGE, Settings, read_settings
+from tapes.errors import BadSetting, MissingExtra
 from tapes.listening import Listen
 from tapes.opening import Where
 from tapes.pointing import SHOWN, upstreams_set_in, variables_of
-from tapes.server import proxy_setup, token_of
+from tapes.server import access_of, proxy_setup, token_of
 
 READ_FILE, ADMIN_FILE = "api-token", "api-admin-token"
 
@@ -96,6 +96,7 @@ def whole(
     *,
     api_listen: str | None,
     proxy_listen: str | None,
+    ingest_listen: str | None,
     mode: str | None,
     upstreams: dict[str, str],
     store: str | None,
@@ -110,16 +111,18 @@ def whole(
     flags = {
         "api.listen": api_listen,
         "proxy.listen": proxy_listen,
+        "ingest.listen": ingest_listen,
         "proxy.mode": mode,
         "proxy.upstream": default,
         "proxy.upstreams": upstreams or None,
         **storage_flags(store),
     }
-    settings = read_settings((*PROXY, *API, *STORAGE), flags, config_dir=config_dir)
+    every = (*PROXY, *API, *INGEST, *STORAGE)
+    settings = read_settings(every, flags, config_dir=config_dir)
     if settings.origin("proxy.mode") == "default":
         # Who starts the whole server wants to see what happens, not what is on a tape.
         flags["proxy.mode"] = "pass"
-        settings = read_settings((*PROXY, *API, *STORAGE), flags, config_dir=config_dir)
+        settings = read_settings(every, flags, config_dir=config_dir)
     address, door = Listen.of(settings["api.listen"]), Listen.of(settings["proxy.listen"])
     keys, made = _keys(settings, address)
     setup = proxy_setup(
@@ -134,10 +137,35 @@ def whole(
         bounds=serving.bounds_of(settings),
         proxy=(setup, door),
         keeps_log=settings["proxy.log"] is not False,
+        ingest=_ingest(settings),
         in_front=_in_front(cassettes, cassette_host, config_dir),
     )
     _quiet()
     serving.run(plan, lambda served: _tell(served, plan, made, as_json=as_json))
+
+
+def _ingest(settings: Settings) -> Any:
+    """What makes the private door, and where it listens. Raises BadSetting, MissingExtra."""
+    try:
+        from tapes.ingest.app import ingest_app
+    except ImportError as error:
+        raise MissingExtra(
+            f"the private door is an extra, and {error.name} is not installed",
+            "pip install 'tapes-py[ingest]'",
+        ) from error
+    listen = Listen.of(settings["ingest.listen"])
+    token = token_of(settings, "ingest")
+    if not listen.is_loopback and token is None:
+        raise BadSetting(
+            f"{listen} can be reached by strangers, and no token is set",
+            "set one: TAPES_INGEST_TOKEN=…, or listen on 127.0.0.1",
+        )
+    access, limit = access_of(settings, "ingest", token), settings["ingest.body_limit"]
+
+    def made(store: Any, wake: Any) -> Any:
+        return ingest_app(store, access=access, body_limit=limit, kept=wake)
+
+    return made, listen
 
 
 def _serving() -> Any:
@@ -231,6 +259,8 @@ def _tell(served: Any, plan: Any, made: dict[str, str], *, as_json: bool) -> Non
     if served.proxy is not None:
         lines.append(f"tapes proxy: {served.proxy.address} ({served.proxy.setup.mode})")
         lines += [f"  {name}={value}" for name, value in variables.items()]
+    if Door.INGEST in served.addresses:
+        lines.append(f"tapes ingest: {served.addresses[Door.INGEST]}")
     lines.append(f"  the log: {plan.where}")
     with contextlib.suppress(BrokenPipeError):
         click.echo("\n".join(lines), err=True)

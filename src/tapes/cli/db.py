@@ -38,7 +38,10 @@ def check(*, store: str | None, org: str, config_dir: str | None, as_json: bool)
 @db.command("backup")
 @click.argument("target", metavar="FILE", type=click.Path())
 @store_options
-def backup(target: str, *, store: str | None, org: str, config_dir: str | None) -> None:
+@json_option
+def backup(
+    target: str, *, store: str | None, org: str, config_dir: str | None, as_json: bool
+) -> None:
     """Write a whole copy, while others read and write.
 
     \b
@@ -50,7 +53,10 @@ def backup(target: str, *, store: str | None, org: str, config_dir: str | None) 
         log.backup(target)
         for tenant in log.orgs():
             log.project(tenant).note("backup", by="command line", details={"file": target})
-    write(target)
+    if as_json:
+        write_json({"file": target})
+    else:
+        write(target)
 
 
 @db.command("copy")

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from tapes.cli.output import count
 from tapes.errors import ForeignFile, UnwritableTape
 from tapes.exporting import otlp_document, parquet_file
 from tapes.jsontext import compact
@@ -37,8 +36,11 @@ def session_ids(log: Project, where: Condition) -> Iterator[str]:
 
 def written(
     log: Project, where: Condition, target: str, kind: str, force: bool, content: bool
-) -> str:
-    """Write what a query finds; gives how much it was. Raises UnwritableTape, MissingExtra."""
+) -> tuple[int, int]:
+    """Write what a query finds; gives the number of sessions, and of turns or spans.
+
+    Raises UnwritableTape, MissingExtra.
+    """
     ids = list(session_ids(log, where))
     with _file(target, force) as out:
         if kind == "jsonl":
@@ -47,14 +49,14 @@ def written(
                 for turn in log.stream_turns(session_id=session_id):
                     out.write(line_of(turn).encode() + b"\n")
                     number += 1
-            return f"{count(len(ids), 'session')}, {count(number, 'turn')}"
+            return len(ids), number
         rows = [log.rows_of_session(session_id) for session_id in ids]
         if kind == "otlp":
             out.write(compact(otlp_document(rows, content=content)).encode() + b"\n")
         else:
             parquet_file(rows, out)
         spans = sum(len(each.spans) for each in rows)
-    return f"{count(len(ids), 'session')}, {count(spans, 'span')}"
+    return len(ids), spans
 
 
 @contextmanager

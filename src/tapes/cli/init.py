@@ -30,7 +30,8 @@ _PATIENCE_S = 2.0
 @click.command()
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="The default upstream.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
-def init(*, preset: str | None, force: bool) -> None:
+@json_option
+def init(*, preset: str | None, force: bool, as_json: bool) -> None:
     """Make `.tapes/config.toml` here, with every setting and what holds if it is not said.
 
     \b
@@ -43,6 +44,9 @@ def init(*, preset: str | None, force: bool) -> None:
     make_local(file.parent)
     file.write_text(_page(preset), encoding="utf-8")
     file.chmod(0o600)
+    if as_json:
+        write_json({"file": str(file)})
+        return
     write(f"{file}")
     write("next: tapes serve")
 
@@ -102,7 +106,12 @@ _dir_option = click.option("--config-dir", help="The folder of config.toml; ./.t
 @_dir_option
 @json_option
 def list_(*, config_dir: str | None, as_json: bool) -> None:
-    """All settings, each with its value and where it comes from."""
+    """All settings, each with its value and where it comes from.
+
+    \b
+    Example:
+      tapes config list
+    """
     settings = _settings(config_dir)
     if as_json:
         rows = [
@@ -125,7 +134,12 @@ def list_(*, config_dir: str | None, as_json: bool) -> None:
 @_dir_option
 @json_option
 def get(key: str, *, config_dir: str | None, as_json: bool) -> None:
-    """One setting, as it holds now."""
+    """One setting, as it holds now.
+
+    \b
+    Example:
+      tapes config get api.listen
+    """
     setting = _known(key)
     settings = _settings(config_dir)
     value = _shown(setting, settings[key])
@@ -139,7 +153,8 @@ def get(key: str, *, config_dir: str | None, as_json: bool) -> None:
 @click.argument("key")
 @click.argument("value")
 @_dir_option
-def set_(key: str, value: str, *, config_dir: str | None) -> None:
+@json_option
+def set_(key: str, value: str, *, config_dir: str | None, as_json: bool) -> None:
     """Write one setting into the file; other lines stay as they are.
 
     \b
@@ -158,7 +173,9 @@ def set_(key: str, value: str, *, config_dir: str | None) -> None:
     file.write_text(with_setting(text, key, _toml(read)), encoding="utf-8")
     file.chmod(0o600)
     settings = _settings(config_dir)
-    if settings.origin(key) == setting.variable:
+    if as_json:
+        write_json({"file": str(file), "key": key, "holds_now": settings.origin(key)})
+    elif settings.origin(key) == setting.variable:
         write(f"{file}: {key} is set, and {setting.variable} holds over it now")
     else:
         write(f"{file}: {key} is set")

@@ -33,6 +33,7 @@ COMMANDS = {
     "tail": ("tapes.cli.tail", "What agents do, as it happens."),
     "freeze": ("tapes.cli.freeze", "Make a tape and a test of a session."),
     "seed": ("tapes.cli.seed", "Put sample sessions into the log, to have a look."),
+    "ingest": ("tapes.cli.ingest", "Bring transcripts of coding agents into the log."),
     "tape": ("tapes.cli.tape", "Look into tapes, and keep them in order."),
     "cassette": ("tapes.cli.cassette", "Write cassette services, and look after those of a host."),
     "import": (

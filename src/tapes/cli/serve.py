@@ -1,6 +1,7 @@
 """`tapes serve`: the servers."""
 
 import contextlib
+import importlib.util
 import logging
 import os
 import signal
@@ -21,13 +22,11 @@ from tapes.cli.api import api, api_options, whole
 from tapes.cli.output import flush, json_option, write_json
 from tapes.cli.services import services
 from tapes.cli.tokens import new_here
-from tapes.config import FOLDER, PROXY, STORAGE, Settings, read_settings
+from tapes.config import FOLDER, INGEST, PROXY, STORAGE, Settings, read_settings
 from tapes.errors import MissingExtra
 from tapes.opening import Where, require_extra
 from tapes.pointing import SHOWN, upstreams_set_in, variables_of
-from tapes.server import Listen, ProxyServer, proxy_setup, run_proxy, token_of
-
-TOKEN_FILE = "proxy-token"
+from tapes.server import Listen, ProxyServer, access_of, proxy_setup, run_proxy, token_of
 
 
 def pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> Any:
@@ -45,6 +44,7 @@ def pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) 
 @click.pass_context
 @click.option("--api-listen", help="Where the read API listens; 127.0.0.1:8081 if not said.")
 @click.option("--proxy-listen", help="Where the proxy listens; 127.0.0.1:8080 if not said.")
+@click.option("--ingest-listen", help="Where the ingest listens; 127.0.0.1:8082 if not said.")
 @click.option("--mode", help="The proxy's: pass (the default here), replay, record or live.")
 @click.option(
     "--upstream",
@@ -56,7 +56,7 @@ def pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) 
 )
 @api_options
 def serve(ctx: click.Context, **given: Any) -> None:
-    """Serve everything: the proxy, and the read API for what it sees. Or one of them alone.
+    """Serve everything: proxy, ingest, and the read API for what they see. Or one of them alone.
 
     Without a command all of it runs in this process: point a client's base URL to the proxy, and
     look at what it did through the API. The proxy passes calls on and keeps them in the log; with
@@ -219,12 +219,12 @@ class Token:
     file: Path | None = None
 
 
-def _token(settings: Settings, listen: Listen, *, new_token: bool) -> Token:
+def _token(settings: Settings, listen: Listen, *, new_token: bool, section: str = "proxy") -> Token:
     """The token: the one that is set, or one that is made."""
-    given = token_of(settings)
+    given = token_of(settings, section)
     if given is not None and not new_token:
         return Token(given)
-    file = (settings.folder or Path(FOLDER)) / TOKEN_FILE
+    file = (settings.folder or Path(FOLDER)) / f"{section}-token"
     if file.is_file() and not new_token:
         return Token(file.read_text().strip())
     if listen.is_loopback and not new_token:
@@ -278,6 +278,78 @@ def _permission(permitted: bool) -> str:
     if permitted:
         return "live calls are permitted"
     return "no live call is permitted: set DEMO_LIVE=1, or a limit with --budget N"
+
+
+# --- the private door
+
+
+@serve.command("ingest")
+@click.option("--listen", help="Address and port; 127.0.0.1:8082 if not said.")
+@click.option("--body-limit", help="The largest body, as in 64MiB.")
+@click.option("--new-token", is_flag=True, help="Make a new token, and show it once.")
+@click.option("--config-dir", help="The folder of config.toml; ./.tapes or ~/.tapes if not said.")
+@click.option("--json", "as_json", is_flag=True, help="Say where it listens as one JSON document.")
+def ingest(
+    *,
+    listen: str | None,
+    body_limit: str | None,
+    new_token: bool,
+    config_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Take in turns, transcripts and OTLP spans that others captured.
+
+    \b
+    Example:
+      tapes serve ingest
+      OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:8082 python agent.py
+    """
+    flags = {"ingest.listen": listen, "ingest.body_limit": body_limit}
+    settings = read_settings((*INGEST, *STORAGE), flags, config_dir=config_dir)
+    require_ingest_extra()
+    address = Listen.of(settings["ingest.listen"])
+    token = _token(settings, address, new_token=new_token, section="ingest")
+    # They bring a web framework and the database's parts with them.
+    from tapes.ingesting import IngestServer, run_ingest
+    from tapes.keeping import open_store
+
+    where = Where.in_settings(settings)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    store = open_store(where)
+    try:
+        access = access_of(settings, "ingest", token.hash)
+        server = IngestServer(store, address, access, body_limit=settings["ingest.body_limit"])
+        run_ingest(server, lambda up: _tell_ingest(up.address, where, token, as_json=as_json))
+    finally:
+        store.close()
+
+
+def require_ingest_extra() -> None:
+    """Raises MissingExtra where the private door needs what is not installed."""
+    missing = [n for n in ("starlette", "uvicorn") if importlib.util.find_spec(n) is None]
+    if missing:
+        raise MissingExtra(
+            f"the private door is an extra, and {missing[0]} is not installed",
+            "pip install 'tapes-py[ingest]'",
+        )
+
+
+def _tell_ingest(address: str, where: Where, token: Token, *, as_json: bool) -> None:
+    prefix = "" if token.hash is None else "/~TOKEN"
+    if as_json:
+        write_json({"address": address, "log": str(where), "token": token.made})
+        flush()
+        return
+    lines = [f"tapes ingest: {address}"]
+    if token.made is not None:
+        lines.append(f"  token (shown once, kept hashed in {token.file}): {token.made}")
+    lines += [
+        f"  the log: {where}",
+        f"  turns: POST {address}{prefix}/v1/ingest",
+        f"  OTEL_EXPORTER_OTLP_ENDPOINT={address}{prefix}",
+    ]
+    click.echo("\n".join(lines), err=True)
+    sys.stderr.flush()
 
 
 # --- the projector alone

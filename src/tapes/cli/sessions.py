@@ -309,6 +309,7 @@ _KINDS = click.Choice(["jsonl", "otlp", "parquet"])
 @click.option("--content", is_flag=True, help="Texts too, in OTLP.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @store_options
+@json_option
 def export(
     target: str,
     query: tuple[str, ...],
@@ -319,6 +320,7 @@ def export(
     store: str | None,
     org: str,
     config_dir: str | None,
+    as_json: bool,
 ) -> None:
     """Write sessions, all or those that a query finds, into a file.
 
@@ -337,7 +339,10 @@ def export(
     with project(store, org, config_dir) as log:
         number = written(log, parse(text) if text else EVERYTHING, target, chosen, force, content)
         log.note("export", by="command line", details={"format": chosen, "query": text})
-    note(f"{target}: {number}")
+    if as_json and target != "-":
+        write_json({"file": target, "format": chosen, "sessions": number[0], "rows": number[1]})
+        return
+    note(f"{target}: {count(number[0], 'session')}, {number[1]} rows")
 
 
 def _kind_of(target: str) -> str:

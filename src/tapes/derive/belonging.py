@@ -72,11 +72,12 @@ def _words(messages: Iterable[Message]) -> str:
     digest = hashlib.sha256()
     for message in messages:
         if message.role not in SYSTEM_ROLES:
-            digest.update(packed([message.role, _said(message.parts)]))
+            digest.update(packed([message.role, said_in(message.parts)]))
     return digest.hexdigest()
 
 
-def _said(parts: Parts) -> list[Json]:
+def said_in(parts: Parts) -> list[Json]:
+    """The words of a message, and the calls and results in it."""
     said: list[Json] = []
     for part in parts:
         if isinstance(part, Text | Refusal):

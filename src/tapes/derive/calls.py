@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tapes.derive.chain import Addresses, Node, boundary, last_of_chain, plain
-from tapes.derive.kinds import COMPACTION, MAIN, kinds_of
+from tapes.derive.kinds import COMPACTION, MAIN, UNKNOWN, kinds_of
 from tapes.exchange import Response, State
 from tapes.providers.turn import AnswerState, Message, Text, ToolResult, Turn
-from tapes.rows import RawTurn, Status, moments
+from tapes.rows import Outcome, RawTurn, Source, Status, moments
 
 # A wall time that a provider or a capture reports, where nothing better is known.
 _DURATION = "total_duration_ns"
@@ -111,15 +111,52 @@ def _own_words(message: Message) -> bool:
     return bool(from_user)
 
 
+def once(readings: Iterable[Reading]) -> tuple[list[Reading], list[Reading]]:
+    """The readings with each call once, and those of calls that another capture saw better.
+
+    Two captures saw one call where its answer's id is the same and their times overlap. The one
+    with the bytes counts, then the first. What is answered from a tape has its id each time, and a
+    call without an identity is never the same as another.
+    """
+    kept: list[Reading] = []
+    again: list[Reading] = []
+    by_answer: dict[str, list[Reading]] = {}
+    for reading in sorted(readings, key=lambda r: (not _has_bytes(r.raw), *_order(r))):
+        raw = reading.raw
+        is_told = raw.request_id and raw.outcome is not Outcome.REPLAYED
+        answer_id = reading.turn.answer.id if is_told else ""
+        others = by_answer.setdefault(answer_id, []) if answer_id else []
+        if any(_overlap(raw, other.raw) for other in others):
+            again.append(reading)
+        else:
+            others.append(reading)
+            kept.append(reading)
+    return kept, again
+
+
+def _has_bytes(raw: RawTurn) -> bool:
+    return raw.exchange is not None and isinstance(raw.exchange.response, Response)
+
+
+def _overlap(one: RawTurn, other: RawTurn) -> bool:
+    (began, ended), (its_began, its_ended) = moments(one), moments(other)
+    return began <= (its_ended or its_began) and its_began <= (ended or began)
+
+
 def calls_of(readings: Iterable[Reading], harness_id: str, addresses: Addresses) -> list[Call]:
     """The calls of one session, in order, with all that is known of them."""
     ordered = sorted(readings, key=_order)
     kinds = kinds_of([(r.turn, r.raw.thread_id) for r in ordered], harness_id)
     heard = _Heard()
     return [
-        heard.call(_call(reading, kind, addresses))
+        heard.call(_call(reading, _kind(reading, kind), addresses))
         for reading, kind in zip(ordered, kinds, strict=True)
     ]
+
+
+def _kind(reading: Reading, kind: str) -> str:
+    """The kind of a call. An agent's own log tells the conversation, and no side calls."""
+    return MAIN if kind == UNKNOWN and reading.raw.source is Source.TRANSCRIPT else kind
 
 
 def _order(reading: Reading) -> tuple[int, int, str]:

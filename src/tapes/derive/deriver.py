@@ -8,12 +8,13 @@ Knows nothing of stores or schedules; prices come in as a function.  Pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from tapes.derive.belonging import with_sessions
-from tapes.derive.calls import Call, Reading, calls_of
+from tapes.derive.calls import Call, Reading, calls_of, once
 from tapes.derive.chain import Addresses, with_ids
+from tapes.derive.otlp import NO_SPAN, Cache, spans_of, told_by
 from tapes.derive.placing import Placing
 from tapes.derive.rollups import (
     SESSION_PREVIEW,
@@ -33,6 +34,7 @@ from tapes.derive.rollups import (
 )
 from tapes.derive.spans import Owner, Spans, links_of
 from tapes.derive.tools import ToolUse, tool_status
+from tapes.derive.transcripts import calls_told
 from tapes.envelope import Envelope
 from tapes.jsontext import Json
 from tapes.providers.reading import DropReason, read
@@ -52,6 +54,9 @@ from tapes.rows import (
     together,
 )
 
+# A turn that shows nowhere, because another capture of the same call does.
+SEEN_TWICE = "seen_twice"
+
 
 class Memory:
     """What a pass may remember for the next one: it changes the speed, never the result.
@@ -61,6 +66,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.addresses = Addresses()
+        self.spans: Cache = {}
         self._remember = memo()
         self._turns: dict[tuple[int, str], Turn | DropReason] = {}
 
@@ -98,46 +104,64 @@ def derive(
     turns: Iterable[RawTurn], price: Pricing = unpriced, memory: Memory | None = None
 ) -> Projection:
     """The rows that these turns mean."""
-    wire, transcripts = _sorted_by_source(turns)
+    by_source = _sorted_by_source(turns)
     memory = memory or Memory()
     readings, skipped = list[Reading](), list[tuple[RawTurn, str]]()
-    for raw in wire:
+    for raw in by_source[Source.WIRE]:
         turn = memory.read(raw)
         if isinstance(turn, DropReason):
             skipped.append((raw, turn.value))
         else:
             readings.append(Reading(raw, turn))
-    sessions: dict[str, list[Reading]] = {}
+    sessions: dict[str, _Told] = {}
     for reading in with_sessions(readings):
-        sessions.setdefault(session_id_of(reading.raw.envelope), []).append(reading)
-    notes: dict[str, list[RawTurn]] = {}
-    for raw in transcripts:
-        notes.setdefault(session_id_of(raw.envelope), []).append(raw)
-    parts = [
-        _session(
-            calls_of(its_readings, its_readings[0].raw.envelope.harness_id, memory.addresses),
-            notes.get(session_id, ()),
-            session_id,
-            price,
-        )
-        for session_id, its_readings in sessions.items()
-    ]
+        _of(sessions, reading.raw).readings.append(reading)
+    for raw in by_source[Source.TRANSCRIPT]:
+        _of(sessions, raw).notes.append(raw)
+    for raw in by_source[Source.OTLP]:
+        _of(sessions, raw).spans.append(raw)
+    parts = []
+    for session_id, told in sessions.items():
+        told.readings, again = once(told.readings)
+        part, lost = _session(told, session_id, price, memory)
+        skipped += [(reading.raw, SEEN_TWICE) for reading in again]
+        skipped += [(raw, NO_SPAN) for raw in lost]
+        parts.append(part)
     parts.append(Projection(skipped=tuple(_skipped(raw, why) for raw, why in skipped)))
     parts.append(Projection(sessions=_placeholders(sessions)))
     return together(parts)
 
 
-def _sorted_by_source(turns: Iterable[RawTurn]) -> tuple[list[RawTurn], list[RawTurn]]:
-    """The turns of the wire and those of transcripts; of equal request ids the first row."""
+@dataclass(slots=True)
+class _Told:
+    """What was told of one session, by where it came from."""
+
+    readings: list[Reading] = field(default_factory=list)
+    notes: list[RawTurn] = field(default_factory=list)
+    spans: list[RawTurn] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no more than a word of how a sub-agent began."""
+        return not self.readings and not self.spans and not any(raw.records for raw in self.notes)
+
+
+def _of(sessions: dict[str, _Told], raw: RawTurn) -> _Told:
+    return sessions.setdefault(session_id_of(raw.envelope), _Told())
+
+
+def _sorted_by_source(turns: Iterable[RawTurn]) -> dict[Source, list[RawTurn]]:
+    """The turns by where they come from; of equal request ids the first row."""
     by_identity: dict[tuple[str, str], RawTurn] = {}
     for raw in turns:
         identity = raw.request_id or f"row {raw.id}"
         key = (raw.envelope.org_id or NO_ORG, identity)
         if key not in by_identity or raw.id < by_identity[key].id:
             by_identity[key] = raw
-    kept = by_identity.values()
-    wire = [raw for raw in kept if raw.source is Source.WIRE]
-    return wire, [raw for raw in kept if raw.source is Source.TRANSCRIPT]
+    found: dict[Source, list[RawTurn]] = {source: [] for source in Source}
+    for raw in by_identity.values():
+        found[raw.source].append(raw)
+    return found
 
 
 def _skipped(raw: RawTurn, reason: str) -> Skipped:
@@ -150,50 +174,70 @@ def _skipped(raw: RawTurn, reason: str) -> Skipped:
 
 
 def _session(
-    calls: Sequence[Call], transcripts: Sequence[RawTurn], session_id: str, price: Pricing
-) -> Projection:
+    told: _Told, session_id: str, price: Pricing, memory: Memory
+) -> tuple[Projection, list[RawTurn]]:
+    """The rows of a session, and what was told of it that shows nowhere."""
+    readings = [*told.readings, *calls_told(told.notes, told.readings)]
+    seen, lost = spans_of(told.spans, memory.spans)
+    if not readings and not seen:
+        return Projection(), lost
+    first = readings[0].raw if readings else seen[0].raw
+    owner = Owner(session_id, first.envelope.org_id or NO_ORG)
+    calls = calls_of(readings, first.envelope.harness_id, memory.addresses)
     prices = prices_of(calls, price)
-    owner = Owner(session_id, calls[0].raw.envelope.org_id or NO_ORG)
-    placing = Placing(calls, transcripts)
+    placing = Placing(calls, told.notes)
     maker = Spans(placing, owner, prices)
     drawn = [(draft, tuple(maker.of(draft))) for draft in placing.drafts]
-    traces = [trace_of(draft, spans, owner, prices) for draft, spans in drawn]
-    spans = [span for _, its_spans in drawn for span in its_spans]
+    on_wire = frozenset(call.turn.answer.id for call in calls if call.turn.answer.id)
+    otlp = told_by(seen, on_wire, owner, price, memory.addresses)
+    traces = [trace_of(draft, spans, owner, prices) for draft, spans in drawn] + otlp.traces
+    spans = [span for _, its_spans in drawn for span in its_spans] + otlp.spans
+    everything = sorted([*calls, *otlp.calls], key=lambda c: (c.started, c.raw.id, c.id))
+    raws = sorted([*(call.raw for call in calls), *otlp.raws], key=lambda r: (moments(r)[0], r.id))
     session = replace(
-        _session_row(session_id, calls, traces, list(placing.tools.values()), prices),
+        _session_row(
+            session_id,
+            raws,
+            everything,
+            traces,
+            [*placing.tools.values(), *otlp.tools],
+            prices | prices_of(otlp.calls, price),
+        ),
         kind_counts=kind_counts(spans),
         fidelity=worst(span.fidelity for span in spans),
     )
-    links = links_of(placing, owner)
-    return Projection((session,), tuple(traces), tuple(spans), tuple(links))
+    links = [*links_of(placing, owner), *otlp.links]
+    return Projection((session,), tuple(traces), tuple(spans), tuple(links)), lost
 
 
 def _session_row(
     session_id: str,
+    raws: Sequence[RawTurn],
     calls: Sequence[Call],
     traces: Sequence[Trace],
     tools: Sequence[ToolUse],
     prices: Mapping[str, Decimal | None],
 ) -> Session:
-    said = _said([call.raw.envelope for call in calls])
+    said = _said([raw.envelope for raw in raws])
     total = totals(calls, prices)
     leads = [call for call in calls if call.leads]
     results = [tool_status(tool) for tool in tools if tool.result is not None]
     prompts = (trace.user_prompt for trace in traces if not trace.synthetic)
+    ended = [*(call.ended for call in calls), *(trace.ended_at or 0 for trace in traces)]
     return Session(
         id=session_id,
         org_id=said.org_id or NO_ORG,
         auth_subject=said.auth_subject,
         harness_id=said.harness_id,
         harness_session_id=said.harness_session_id,
-        session_by=next((c.raw.session_by for c in calls if c.raw.session_by), ""),
+        session_by=next((raw.session_by for raw in raws if raw.session_by), ""),
         name=said.name,
         cwd=said.cwd,
         harness_version=said.harness_version,
-        agent_name=next((c.raw.agent_name for c in reversed(calls) if c.raw.agent_name), ""),
+        agent_name=next((raw.agent_name for raw in reversed(raws) if raw.agent_name), ""),
         parent_session_id=parent_session_id_of(said),
-        started_at=calls[0].started,
-        last_seen_at=max(call.ended for call in calls),
+        started_at=min([*(c.started for c in calls), *(t.started_at for t in traces)]),
+        last_seen_at=max(ended),
         harness_metadata=said.harness_metadata,
         total_input_tokens=total.input,
         total_output_tokens=total.output,
@@ -232,14 +276,14 @@ def _said(envelopes: Sequence[Envelope]) -> Envelope:
     return replace(together_said, harness_metadata=metadata or None)
 
 
-def _placeholders(sessions: Mapping[str, Sequence[Reading]]) -> tuple[Session, ...]:
+def _placeholders(sessions: Mapping[str, _Told]) -> tuple[Session, ...]:
     """Sessions that others were forked from and of which nothing was received."""
     found: dict[str, Session] = {}
-    for readings in sessions.values():
-        for raw in (reading.raw for reading in readings):
+    for told in sessions.values():
+        for raw in (*(reading.raw for reading in told.readings), *told.spans):
             envelope = raw.envelope
             parent = parent_session_id_of(envelope)
-            if parent is None or parent in sessions:
+            if parent is None or (parent in sessions and not sessions[parent].is_empty):
                 continue
             started = moments(raw)[0]
             known = found.get(parent)

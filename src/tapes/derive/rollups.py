@@ -160,7 +160,7 @@ def trace_of(
         session_id=owner.session_id,
         org_id=owner.org_id,
         user_prompt="" if prompt is None or draft.synthetic else prompt_text(prompt),
-        response_preview=_preview(leads),
+        response_preview=preview_of(leads),
         synthetic=draft.synthetic,
         status=root.status,
         started_at=root.started_at,
@@ -190,7 +190,8 @@ def prompt_text(message: Message) -> str:
     return cut("\n".join(text for text in words if text), PREVIEW_BYTES)
 
 
-def _preview(leads: Sequence[Call]) -> str:
+def preview_of(leads: Sequence[Call]) -> str:
+    """The words of the last answer that has any, at most 280 bytes."""
     texts = (text_of(call.turn.answer.parts) for call in reversed(leads))
     return cut(next((text for text in texts if text), ""), PREVIEW_BYTES)
 

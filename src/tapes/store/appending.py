@@ -4,17 +4,28 @@ Knows nothing of secrets: what comes here is clean.
 """
 
 import hashlib
+import os
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, literal_column, select, tuple_
 
+from tapes.errors import UnavailableStore
 from tapes.rows import RawTurn, Source, moments
 from tapes.store.base import Kept, Receipt
-from tapes.store.bodies import Base, PackedBody, Recent, best_base, last_bases, packed_body
+from tapes.store.bodies import (
+    Base,
+    PackedBody,
+    Recent,
+    best_base,
+    last_bases,
+    leads_back,
+    packed_body,
+)
 from tapes.store.database import Database
 from tapes.store.packing import squeezed
 from tapes.store.tables import (
@@ -29,14 +40,39 @@ from tapes.store.tables import (
 )
 from tapes.store.turnforms import Prepared, prepare
 
+# So many turns of threads that wait for each other go into one transaction.
+_TOGETHER = 200
+
+
+@dataclass(slots=True, eq=False)
+class _Wanted:
+    """What one caller wants to have kept, and what came of it."""
+
+    turns: Sequence[Prepared]
+    receipts: list[Receipt] | None = None
+    error: BaseException | None = None
+    told: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def is_over(self) -> bool:
+        return self.receipts is not None or self.error is not None
+
 
 class Appending:
-    """Writes `raw_turns`."""
+    """Writes `raw_turns`.
+
+    One of the callers writes at a time, for all who wait: one flush of the disk serves them all.
+    When his own turns are kept he hands on to the first who waits.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._mutex = threading.Lock()  # for what is remembered
         self._recent = Recent()
+        self._gate = threading.Lock()  # for who writes, and who waits
+        self._is_written = False
+        self._wanted: deque[_Wanted] = deque()
+        os.register_at_fork(after_in_child=self._in_child)
 
     def append(self, turns: Sequence[RawTurn]) -> list[Receipt]:
         """Keep turns, all or none."""
@@ -44,19 +80,80 @@ class Appending:
 
     def append_prepared(self, turns: Sequence[Prepared]) -> list[Receipt]:
         """Keep turns whose parts are ready."""
+        mine = _Wanted(turns)
+        with self._gate:
+            self._wanted.append(mine)
+            writes, self._is_written = not self._is_written, True
+        if not writes:
+            mine.told.wait()
+        if not mine.is_over:
+            self._write_for_all(mine)
+        if mine.error is not None:
+            raise mine.error
+        return mine.receipts or []
+
+    def _write_for_all(self, mine: _Wanted) -> None:
+        while not mine.is_over:
+            with self._gate:
+                some = self._some()
+            self._write(some)
+            for each in some:
+                each.told.set()
+        with self._gate:
+            self._is_written = bool(self._wanted)
+            if self._wanted:
+                self._wanted[0].told.set()  # it is not over: he is the one to write
+
+    def _some(self) -> list[_Wanted]:
+        """Those who wait longest, as many as go together."""
+        some = [self._wanted.popleft()]
+        size = len(some[0].turns)
+        while self._wanted and size + len(self._wanted[0].turns) <= _TOGETHER:
+            some.append(self._wanted.popleft())
+            size += len(some[-1].turns)
+        return some
+
+    def _write(self, some: Sequence[_Wanted]) -> None:
+        try:
+            receipts = iter(self._kept([turn for each in some for turn in each.turns]))
+        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+            self._write_each(some, error)
+            return
+        for each in some:
+            each.receipts = [next(receipts) for _ in each.turns]
+
+    def _write_each(self, some: Sequence[_Wanted], error: BaseException) -> None:
+        """One of them may be what is wrong: each is kept, or fails, by itself."""
+        for each in some:
+            if len(some) == 1:
+                each.error = error
+                continue
+            if isinstance(error, UnavailableStore):  # then it is so for all
+                each.error = UnavailableStore(error.message, error.remedy)
+                continue
+            try:
+                each.receipts = self._kept(each.turns)
+            except BaseException as its:  # noqa: BLE001  # raised where it is waited for
+                each.error = its
+
+    def _kept(self, turns: Sequence[Prepared]) -> list[Receipt]:
         with self._mutex:
             while True:
                 batch = _Batch(self._database, self._recent, turns)
                 try:
                     with self._database.writing() as connection:
-                        receipts = batch.write(connection)
+                        return batch.write(connection)
                 except _LookAgain:
                     self._recent.forget()
-                    continue
                 except BaseException:
                     self._recent.forget()
                     raise
-                return receipts
+
+    def _in_child(self) -> None:
+        """After a fork: whoever was writing is the parent's."""
+        self._mutex, self._gate = threading.Lock(), threading.Lock()
+        self._is_written = False
+        self._wanted.clear()
 
     def forget(self) -> None:
         """Something was erased: nothing may be packed against it."""
@@ -177,19 +274,30 @@ class _Batch:
         self._recall(connection, turns)
         rows, parts, used = list[dict[str, Any]](), dict[_Part, bytes](), set[int]()
         for turn, turn_id in zip(turns, ids, strict=True):
-            known = self.recent.find(turn.org_id, turn.lineage) or ()
-            packed = packed_body(connection, turn, best_base(turn.body, known))
+            base = best_base(turn.body, self.recent.find(turn.org_id, turn.lineage) or ())
+            if base is not None and leads_back(base) and base.id in ids:
+                # What it leads back to is read from the log, and must be there.
+                self._insert_now(connection, rows, parts)
+            packed = packed_body(connection, turn, base)
             rows.append(_row(turn, turn_id, packed))
             parts |= {(turn.org_id, c.hash, turn_id): c.data for c in packed.cuts}
             if packed.base is not None:
                 used.add(packed.base.id)
             if len(turn.body) >= _WORTH:
-                base = Base(turn_id, packed.columns["depth"], turn.body)
-                self.recent.add(turn.org_id, turn.lineage, base, instead_of=packed.base)
+                kept = Base(turn_id, packed.columns["depth"], turn.body)
+                self.recent.add(turn.org_id, turn.lineage, kept, instead_of=packed.base)
         if not self._are_held(connection, used - set(ids)):
             raise _LookAgain
-        self._insert_rows(connection, rows)
-        self._insert_parts(connection, parts)
+        self._insert_now(connection, rows, parts)
+
+    def _insert_now(
+        self, connection: Connection, rows: list[dict[str, Any]], parts: dict[_Part, bytes]
+    ) -> None:
+        if rows:
+            self._insert_rows(connection, rows)
+            self._insert_parts(connection, parts)
+        rows.clear()
+        parts.clear()
 
     def _recall(self, connection: Connection, turns: Sequence[Prepared]) -> None:
         """Read what turns may be packed against, of lineages of which nothing is remembered."""
@@ -277,11 +385,6 @@ def _row(turn: Prepared, turn_id: int, packed: PackedBody) -> dict[str, Any]:
         "stored_bytes": stored,
         "rest": turn.rest,
     }
-
-
-def _in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows in the order of their hashes: whoever locks them does so in the same order."""
-    return sorted(rows, key=lambda row: row["hash"])
 
 
 def _is_late(turn: RawTurn, erased_at: int) -> bool:

@@ -120,10 +120,15 @@ def best_base(body: bytes, known: Sequence[Base]) -> Base | None:
     return best
 
 
+def leads_back(base: Base) -> bool:
+    """Whether what is packed against this base is packed against one that was long before."""
+    return (base.depth + 1) % STEP == 0
+
+
 def packed_body(connection: Connection, prepared: Prepared, base: Base | None) -> PackedBody:
     """The body of a turn, packed against a base where that helps."""
     body = prepared.body
-    if base is not None and (base.depth + 1) % STEP == 0:
+    if base is not None and leads_back(base):
         return _packed(body, _keyframe(connection, prepared.org_id, base), base.depth + 1)
     return _packed(body, base, 0 if base is None else base.depth + 1)
 

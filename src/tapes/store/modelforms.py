@@ -85,6 +85,8 @@ def _values(row: Session | Trace | Span | Link) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     kind = type(value)
+    if kind is str or value is None:  # most are
+        return value
     if kind is int:
         return whole(value)
     return value.value if isinstance(value, Enum) else value

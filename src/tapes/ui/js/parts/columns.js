@@ -17,20 +17,20 @@ function Mix({ rollup }) {
 
 export const COLUMNS = {
   sessions: [
-    { ...when, id: 'active', head: 'Last active', width: '6rem', sort: 'last_active', cell: (row) => html`<${When} at=${row.last_seen_at} />` },
+    { ...when, id: 'active', head: 'Last active', width: '5.5rem', sort: 'last_active', cell: (row) => html`<${When} at=${row.last_seen_at} />` },
     { ...when, id: 'start', more: true },
-    { id: 'title', head: 'Session', width: 'minmax(13rem, 1fr)', fixed: true, cell: (row) => html`<span class="titlecell">
+    { id: 'title', head: 'Session', width: 'minmax(12rem, 1fr)', fixed: true, cell: (row) => html`<span class="titlecell">
       ${row.pinned && html`<span title="pinned: exempt from retention"><${Icon} name="pin" /></span>`}<${Text}>${row.display_title}</${Text}>
       ${row.tags.map((tag) => html`<span key=${tag} class="badge">${tag}</span>`)}</span>` },
-    { id: 'agent', head: 'Agent', width: '7rem', cell: (row) => html`<${Text}>${row.agent_name || row.harness_id || f.NONE}</${Text}>` },
-    { id: 'state', head: 'State', width: '6.5rem', sort: 'derived_status', cell: (row) => html`<${State} state=${row.rollup.status} live=${row.live} />` },
+    { id: 'agent', head: 'Agent', width: '6.25rem', cell: (row) => html`<${Text}>${row.agent_name || row.harness_id || f.NONE}</${Text}>` },
+    { id: 'state', head: 'State', width: '6.25rem', sort: 'derived_status', cell: (row) => html`<${State} state=${row.rollup.status} live=${row.live} />` },
     { id: 'duration', head: 'Duration', width: '4.75rem', num: true, sort: 'duration_ns', cell: (row) => html`<${Duration} ns=${row.rollup.duration_ns} />` },
     { id: 'tokens', head: 'In / cached / out', width: '8.5rem', num: true, sort: 'total_tokens', cell: (row) => html`<${Tokens} input=${row.rollup.usage.input_tokens} cached=${row.rollup.usage.cache_read_tokens} output=${row.rollup.usage.output_tokens} />` },
     { ...cost((row) => html`<${Cost} usd=${row.rollup.usage.cost_usd} unpriced=${row.rollup.unpriced_calls} saved=${row.rollup.usage.saved_cost_usd} />`), sort: 'total_cost_usd' },
     { id: 'turns', head: 'Turns', width: '3.25rem', num: true, sort: 'turn_count', cell: (row) => f.count(row.rollup.turn_count) },
     { id: 'errors', head: 'Errors', width: '3.5rem', num: true, cell: (row) => { const n = row.rollup.failed_calls + row.rollup.tool_error_count; return n ? html`<span class="bad" title=${`${row.rollup.failed_calls} failed calls, ${row.rollup.tool_error_count} failed tools`}>${n}</span>` : html`<span class="faint">0</span>`; } },
-    { id: 'models', head: 'Models', width: '8.5rem', cell: (row) => html`<${Text} title=${models(row)}>${models(row)}</${Text}>` },
-    { id: 'mix', head: 'Answers', width: '4rem', cell: (row) => html`<${Mix} rollup=${row.rollup} />` },
+    { id: 'models', head: 'Models', width: '7.25rem', wide: true, cell: (row) => html`<${Text} title=${models(row)}>${models(row)}</${Text}>` },
+    { id: 'mix', head: 'Answers', width: '3.75rem', wide: true, cell: (row) => html`<${Mix} rollup=${row.rollup} />` },
     { id: 'cwd', head: 'Folder', width: '9rem', more: true, cell: (row) => html`<${Text} title=${row.cwd || ''}>${row.cwd || f.NONE}</${Text}>` },
   ],
   traces: [

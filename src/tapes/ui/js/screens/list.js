@@ -16,9 +16,12 @@ import { Start } from './start.js';
 
 const HEIGHT = 34;
 
+// Where nobody chose, a narrow window does without what is widest and least asked for.
+const wide = matchMedia('(min-width: 74rem)');
+
 function shownColumns(noun, columns) {
   const chosen = columns?.[noun];
-  return COLUMNS[noun].filter((each) => each.fixed || (chosen ? chosen.includes(each.id) : !each.more));
+  return COLUMNS[noun].filter((each) => each.fixed || (chosen ? chosen.includes(each.id) : !each.more && (wide.matches || !each.wide)));
 }
 
 export function List({ noun }) {
@@ -26,6 +29,12 @@ export function List({ noun }) {
   const q = asked(params);
   const rows = useRows(noun, { q, sort: params.sort, direction: params.dir });
   const columns = shownColumns(noun, useStore(prefs).columns);
+  const [, setWide] = useState(wide.matches);
+  useEffect(() => {
+    const change = () => setWide(wide.matches);
+    wide.addEventListener('change', change);
+    return () => wide.removeEventListener('change', change);
+  }, []);
   const [chosen, setChosen] = useState(new Set());
   const [choosing, setChoosing] = useState(false);
   const memory = `${noun} ${q} ${params.sort} ${params.dir}`;

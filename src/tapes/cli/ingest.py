@@ -1,0 +1,64 @@
+"""`tapes ingest`: what agents wrote down themselves, into the log."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from tapes.cli.output import flush, write_json
+from tapes.errors import TapesError
+from tapes.ingest.posting import Sent, found_in, sent
+
+DOOR = "http://127.0.0.1:8082"
+_LOOK_S = 1.0
+
+
+@click.group()
+def ingest() -> None:
+    """Bring what agents wrote down themselves into the log."""
+
+
+@ingest.command("transcript")
+@click.argument("places", nargs=-1, required=True, metavar="FILE…")
+@click.option("--to", "url", help=f"The private door; {DOOR} if not said.")
+@click.option("--follow", is_flag=True, help="Send files again as they grow, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Say what became of each, as JSON lines.")
+def transcript(*, places: tuple[str, ...], url: str | None, follow: bool, as_json: bool) -> None:
+    """Send transcripts of Claude Code or Codex: files, or folders of them.
+
+    Sub-agents of Claude Code are found beside their session. Sending again changes nothing.
+
+    \b
+    Example:
+      tapes ingest transcript ~/.claude/projects/-home-me-work/
+      tapes ingest transcript ~/.codex/sessions/2026/07/ --follow
+    """
+    door = url or os.environ.get("TAPES_INGEST_URL") or DOOR
+    known: dict[Path, tuple[int, int]] = {}
+    while True:
+        paths = found_in(places)
+        stamps = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in paths}
+        # Files of one session explain each other, so all are sent when one has changed.
+        failed = _send(paths, door, as_json=as_json) if stamps != known else 0
+        known = stamps
+        if not follow:
+            sys.exit(2 if failed else 0)
+        time.sleep(_LOOK_S)
+
+
+def _send(paths: list[Path], door: str, *, as_json: bool) -> int:
+    """Send files and tell what became of each; gives how many were not sent."""
+    failed = 0
+    for told in sent(paths, door, os.environ.get("TAPES_INGEST_TOKEN")):
+        if isinstance(told, TapesError):
+            failed += 1
+            click.echo(f"tapes: {told}", err=True)
+        elif as_json:
+            write_json({name: getattr(told, name) for name in Sent.__slots__})
+        else:
+            what = "known" if told.deduped else f"{told.records} records"
+            click.echo(f"{told.session} {told.agent or 'main'}: {what}")
+    flush()
+    return failed

@@ -1,0 +1,263 @@
+"""An agent's own log → the model calls that it tells of and nobody saw on the wire.
+
+Claude Code writes a line for each block of an answer, Codex one for each item. Both tell the
+conversation as it went on, so a call's request is all that was said before its answer.
+
+Rule 1: a call that the proxy saw is its call: by the answer's id, by a tool call's, by its words.
+Rule 2: what the log does not tell (settings, tools, side calls) stays unknown.
+Rule 3: of several versions of one log the newest counts.
+
+Knows nothing of traces.  Pure.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tapes.derive.belonging import said_in
+from tapes.derive.calls import Reading
+from tapes.jsontext import Json
+from tapes.loosejson import packed
+from tapes.providers.anthropic import MESSAGES
+from tapes.providers.openai_responses import RESPONSES
+from tapes.providers.turn import Answer, Asked, Message, Provider, ToolCall, Turn, no_memo, word
+from tapes.rows import RawTurn, nanoseconds, session_id_of
+
+
+@dataclass(slots=True)
+class _Talk:
+    """One thread of a log: what was said, and when the last of it was."""
+
+    history: list[Message] = field(default_factory=list)
+    at: int | None = None
+    group: list[dict[str, Json]] = field(default_factory=list)  # the answer that is being told
+    began: int | None = None
+    ended: int | None = None
+    model: str = ""
+
+
+def calls_told(raws: Iterable[RawTurn], seen: Sequence[Reading]) -> list[Reading]:
+    """The calls that logs tell of and that are not among those seen."""
+    newest: dict[tuple[str, str], RawTurn] = {}
+    for raw in sorted(raws, key=lambda raw: (raw.id, raw.request_id)):
+        meta = raw.meta if isinstance(raw.meta, dict) else {}
+        if isinstance(raw.records, list) and raw.records:
+            newest[word(meta.get("agent_id")), word(meta.get("kind"))] = raw
+    if not newest:
+        return []
+    known = _Known(seen)
+    told: list[Reading] = []
+    for (agent, _), raw in newest.items():
+        for reading in _calls(raw, agent):
+            if not known.has(reading):
+                told.append(reading)
+                known.add(reading)
+    return told
+
+
+class _Known:
+    """The calls that were seen, by whatever tells them."""
+
+    def __init__(self, seen: Iterable[Reading]) -> None:
+        self._marks: set[str] = set()
+        for reading in seen:
+            self.add(reading)
+
+    def add(self, reading: Reading) -> None:
+        self._marks.update(_marks(reading))
+
+    def has(self, reading: Reading) -> bool:
+        return not self._marks.isdisjoint(_marks(reading))
+
+
+def _marks(reading: Reading) -> Iterator[str]:
+    """What tells a call from all others: ids, and what was said with all that was said before."""
+    answer = reading.turn.answer
+    if answer.id:
+        yield f"id {answer.id}"
+    for part in answer.parts:
+        if isinstance(part, ToolCall) and part.id:
+            yield f"tool {part.id}"
+    words = said_in(answer.parts)
+    if words:
+        asked = next(
+            (m for m in reversed(reading.turn.asked.messages) if m.role != "assistant"), None
+        )
+        before = said_in(asked.parts) if asked is not None else []
+        yield f"words {reading.raw.thread_id} {packed([before, words]).decode('utf-8', 'replace')}"
+
+
+def _calls(raw: RawTurn, agent: str) -> Iterator[Reading]:
+    records = [record for record in raw.records if isinstance(record, dict)]
+    is_codex = any(record.get("type") in ("session_meta", "response_item") for record in records)
+    yield from (_codex if is_codex else _claude)(raw, agent, records)
+
+
+def _reading(
+    raw: RawTurn, thread: str, talk: _Talk, turn: Turn, call_id: str, at: tuple[int, int] | None
+) -> Reading:
+    started, ended = at or (None, None)
+    return Reading(
+        replace(
+            raw,
+            # An agent that resumes a session may copy its lines into the log of the new one.
+            request_id=f"{call_id}.{session_id_of(raw.envelope)[:8]}",
+            thread_id=thread,
+            records=None,
+            reduced=None,
+            started_at=started if started is not None else talk.at,
+            ended_at=ended,
+        ),
+        turn,
+    )
+
+
+def _messages(provider: Provider, request: dict[str, Json]) -> tuple[Message, ...]:
+    return provider.asked(request, "", no_memo).messages
+
+
+# --- Claude Code ------------------------------------------------------------------------------
+
+
+def _claude(raw: RawTurn, agent: str, records: Sequence[dict[str, Json]]) -> Iterator[Reading]:
+    talks: dict[str, _Talk] = {}
+    for record in records:
+        thread = _thread_of(record, agent)
+        talk = talks.setdefault(thread, _Talk())
+        message = record.get("message")
+        kind = word(record.get("type"))
+        if kind == "system" and record.get("subtype") == "compact_boundary":
+            yield from _told_by_claude(raw, thread, talk)
+            talk.history.clear()
+        if not isinstance(message, dict) or kind not in ("user", "assistant"):
+            continue
+        at = nanoseconds(record.get("timestamp"))
+        if kind == "assistant":
+            if talk.group and talk.group[-1].get("id") != message.get("id"):
+                yield from _told_by_claude(raw, thread, talk)
+            if not talk.group:
+                talk.began = talk.at if talk.at is not None else at
+            talk.group.append(message)
+            talk.ended = at
+        else:
+            yield from _told_by_claude(raw, thread, talk)
+            said = {"role": "user", "content": message.get("content")}
+            talk.history += _messages(MESSAGES, {"messages": [said]})
+        talk.at = at if at is not None else talk.at
+    for thread, talk in talks.items():
+        yield from _told_by_claude(raw, thread, talk)
+
+
+def _thread_of(record: Mapping[str, Json], agent: str) -> str:
+    """The sub-agent that a line is of. Older logs keep theirs among the main one's lines."""
+    if agent or not record.get("isSidechain"):
+        return agent
+    return word(record.get("agentId")) or "sidechain"
+
+
+def _told_by_claude(raw: RawTurn, thread: str, talk: _Talk) -> Iterator[Reading]:
+    """The call whose answer is complete, if one is being told."""
+    group, talk.group = talk.group, []
+    if not group:
+        return
+    last = group[-1]
+    content = [b for m in group for b in _blocks(m.get("content"))]
+    model = word(last.get("model"))
+    if model == "<synthetic>":
+        return  # words that the agent put in itself
+    answered = {**last, "type": "message", "role": "assistant", "content": content}
+    answer = MESSAGES.answer(answered)
+    asked = Asked(model=model, messages=tuple(talk.history))
+    turn = Turn(MESSAGES.name, MESSAGES.api, asked, _named(answer))
+    call_id = word(last.get("id")) or f"{thread or 'main'}:{len(talk.history)}"
+    yield _reading(raw, thread, talk, turn, call_id, _times(talk))
+    talk.history += _messages(MESSAGES, {"messages": [{"role": "assistant", "content": content}]})
+
+
+def _blocks(content: Json) -> list[Json]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return content if isinstance(content, list) else []
+
+
+def _times(talk: _Talk) -> tuple[int, int] | None:
+    if talk.began is None or talk.ended is None:
+        return None
+    return min(talk.began, talk.ended), talk.ended
+
+
+def _named(answer: Answer) -> Answer:
+    usage = answer.usage
+    return answer if usage is None else replace(answer, usage=replace(usage, model=answer.model))
+
+
+# --- Codex ------------------------------------------------------------------------------------
+
+_ASKED = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
+
+
+def _codex(raw: RawTurn, agent: str, records: Sequence[dict[str, Json]]) -> Iterator[Reading]:
+    talk, usage = _Talk(), None
+    number = 0
+    for record in records:
+        payload = record.get("payload")
+        if not isinstance(payload, dict):
+            continue
+        at = nanoseconds(record.get("timestamp"))
+        kind, what = word(record.get("type")), word(payload.get("type"))
+        if kind == "turn_context":
+            talk.model = word(payload.get("model")) or talk.model
+        elif kind == "compacted":
+            yield from _told_by_codex(raw, agent, talk, None, number)
+            talk.history.clear()
+        elif kind == "event_msg" and what == "token_count" and talk.group:
+            usage = _codex_usage(payload.get("info"))
+            if usage is not None:
+                number += 1
+                yield from _told_by_codex(raw, agent, talk, usage, number)
+        elif kind == "response_item":
+            if what in _ASKED or (what == "message" and payload.get("role") != "assistant"):
+                if talk.group:
+                    number += 1
+                    yield from _told_by_codex(raw, agent, talk, None, number)
+                talk.history += _messages(RESPONSES, {"input": [payload]})
+            else:
+                if not talk.group:
+                    talk.began = talk.at if talk.at is not None else at
+                talk.group.append(payload)
+                talk.ended = at
+            talk.at = at if at is not None else talk.at
+    if talk.group:
+        yield from _told_by_codex(raw, agent, talk, None, number + 1)
+
+
+def _codex_usage(info: Json) -> dict[str, Json] | None:
+    last = info.get("last_token_usage") if isinstance(info, dict) else None
+    if not isinstance(last, dict):
+        return None
+    return {
+        "input_tokens": last.get("input_tokens"),
+        "input_tokens_details": {"cached_tokens": last.get("cached_input_tokens")},
+        "output_tokens": last.get("output_tokens"),
+        "output_tokens_details": {"reasoning_tokens": last.get("reasoning_output_tokens")},
+        "total_tokens": last.get("total_tokens"),
+    }
+
+
+def _told_by_codex(
+    raw: RawTurn, agent: str, talk: _Talk, usage: dict[str, Json] | None, number: int
+) -> Iterator[Reading]:
+    group, talk.group = talk.group, []
+    if not group:
+        return
+    body: dict[str, Json] = {
+        "object": "response",
+        "status": "completed",
+        "model": talk.model,
+        "output": group,
+    }
+    answer = RESPONSES.answer(body | ({"usage": usage} if usage else {}))
+    asked = Asked(model=talk.model, messages=tuple(talk.history))
+    turn = Turn(RESPONSES.name, RESPONSES.api, asked, _named(answer))
+    call_id = f"{agent or 'main'}:{number}"
+    yield _reading(raw, agent, talk, turn, call_id, _times(talk))
+    talk.history += [choice.message for choice in answer.choices[:1]]

@@ -1,0 +1,116 @@
+"""Transcripts of agents on disk, sent to a private door.
+
+Rule 1: a file that cannot be read or is refused is named, and the others are sent all the same.
+Rule 2: sending a file again changes nothing; one that has grown is a new version.
+
+Knows nothing of what transcripts say.
+"""
+
+import gzip
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tapes.errors import BadSetting, NotAnswered, TapesError
+from tapes.ingest.transcripts import LogFile, payloads_of
+from tapes.jsontext import Json, compact
+
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of one transcript."""
+
+    session: str
+    agent: str
+    records: int
+    deduped: bool
+
+
+def found_in(places: Iterable[str]) -> list[Path]:
+    """The files at these places: themselves, those in a folder, those of their sub-agents.
+
+    Raises BadSetting for what is not there.
+    """
+    found: dict[Path, None] = {}
+    for place in map(Path, places):
+        if place.is_dir():
+            found |= dict.fromkeys(sorted(place.rglob("*.jsonl")))
+        elif place.is_file():
+            found[place] = None
+            beside = place.with_suffix("") / "subagents"
+            found |= dict.fromkeys(sorted(beside.glob("agent-*.jsonl")))
+        else:
+            raise BadSetting(
+                f"{place}: there is no such file or folder",
+                "for example: ~/.claude/projects/PROJECT/SESSION.jsonl",
+            )
+    return list(found)
+
+
+def read(path: Path) -> LogFile:
+    """A file, and what lies beside it of a sub-agent. Raises BadSetting."""
+    try:
+        text = path.read_bytes().decode("utf-8", "replace")
+        about = path.with_suffix(".meta.json")
+        told = json.loads(about.read_bytes()) if about.is_file() else None
+    except (OSError, ValueError) as error:
+        raise BadSetting(f"{path}: {error}") from error
+    return LogFile(str(path), text, told)
+
+
+def sent(paths: Iterable[Path], url: str, token: str | None) -> Iterator[Sent | TapesError]:
+    """Send files; gives what became of each transcript, or why a file was not sent.
+
+    Raises NotAnswered where nobody is there.
+    """
+    files: list[LogFile] = []
+    for path in paths:
+        try:
+            file = read(path)
+            payloads_of([file])  # so that one broken file harms no other
+            files.append(file)
+        except TapesError as error:
+            yield error
+    for payload in payloads_of(files):
+        try:
+            yield _post(payload, url, token)
+        except NotAnswered:
+            raise
+        except TapesError as error:
+            yield error
+
+
+def _post(payload: dict[str, Json], url: str, token: str | None) -> Sent:
+    body = gzip.compress(compact(payload).encode("utf-8", "replace"), 1)
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    if token:
+        headers["x-tapes-token"] = token
+    target = f"{url.rstrip('/')}/v1/ingest/transcript"
+    session = payload["session"]["harness_session_id"]
+    agent = payload.get("agent_id", "")
+    try:
+        # No proxy stands between us and a door on this machine.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        request = urllib.request.Request(target, body, headers)
+        with opener.open(request, timeout=_TIMEOUT_S) as answer:
+            told = json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        raise TapesError(f"session {session}: {_said(error)} (status {error.code})") from error
+    except (OSError, ValueError) as error:
+        raise NotAnswered(
+            f"{target}: {getattr(error, 'reason', error)}",
+            "start it: tapes serve ingest, or name another with --to URL",
+        ) from error
+    return Sent(session, agent, int(told.get("records", 0)), told.get("deduped") is True)
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.loads(error.read())["error"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "refused"

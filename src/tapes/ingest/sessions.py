@@ -1,0 +1,142 @@
+"""Which session the spans of a trace belong to.
+
+Rule 1: a trace lies in one session: that which one of its spans names; else that of the model call
+        which the proxy saw and one of its spans names; else one of its own.
+Rule 2: a span that names another conversation than its trace lies there, as a part of the trace
+        with an id of its own.
+Rule 3: the order of arrival does not matter: when a name comes late, what came before it moves.
+
+Knows nothing of what spans say beside that.
+"""
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tapes.envelope import UNKNOWN, Envelope
+from tapes.ingest.otlp import (
+    Form,
+    Place,
+    by_trace,
+    conversation_of,
+    harness_of,
+    response_id_of,
+)
+from tapes.rows import session_id_of
+from tapes.store.base import Ask, Correction, Project
+
+_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The session of a trace. One that is not `sure` may still be told another."""
+
+    harness_id: str
+    session: str
+    sure: bool
+
+
+class TraceSessions:
+    """Places spans. Safe to use from many threads."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._owners: OrderedDict[str, Owner] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def places(self, forms: Sequence[Form]) -> dict[tuple[str, str], Place]:
+        """The place of each span, by trace and span id. Raises UnavailableStore."""
+        found: dict[tuple[str, str], Place] = {}
+        with self._lock:
+            for trace_id, its in by_trace(forms):
+                owner = self._owner(trace_id, its)
+                self._owners[trace_id] = owner
+                self._owners.move_to_end(trace_id)
+                for form in its:
+                    found[trace_id, form["span_id"]] = _place(form, owner)
+            while len(self._owners) > _REMEMBERED:
+                self._owners.popitem(last=False)
+        return found
+
+    def settle(self, forms: Sequence[Form]) -> None:
+        """Move what lies in a session of the trace's own and belongs elsewhere.
+
+        To be called when the spans are kept.
+        """
+        for trace_id in {form["trace_id"] for form in forms}:
+            owner = self._owners.get(trace_id)
+            if owner is not None and owner.sure:
+                self._move(trace_id, owner)
+
+    def _owner(self, trace_id: str, forms: Sequence[Form]) -> Owner:
+        known = self._owners.get(trace_id)
+        if known is not None and known.sure:
+            return known
+        # Of a span and its log records, the span tells more: both are looked at.
+        named = next((form for form in forms if conversation_of(form)), None)
+        if named is not None:
+            session = conversation_of(named)
+            return Owner(harness_of(named) or self._harness_of(session), session, True)
+        return (
+            self._derived(trace_id)
+            or self._of_answers(forms)
+            or known
+            or Owner(UNKNOWN, trace_id, False)
+        )
+
+    def _harness_of(self, session: str) -> str:
+        """The harness of the one session that is called so, where there is one."""
+        found = self._project.sessions_of_harness(session)
+        return found[0].session.harness_id if len(found) == 1 else UNKNOWN
+
+    def _derived(self, trace_id: str) -> Owner | None:
+        trace = self._project.trace(trace_id)
+        return None if trace is None else self._of_session(trace.session_id, trace_id)
+
+    def _of_answers(self, forms: Sequence[Form]) -> Owner | None:
+        for form in forms:
+            response_id = response_id_of(form)
+            for found in self._project.find(response_id) if len(response_id) >= 8 else ():
+                if found.by == "response_id" and found.whole and found.session_id:
+                    return self._of_session(found.session_id, form["trace_id"])
+        return None
+
+    def _of_session(self, session_id: str, trace_id: str) -> Owner | None:
+        listed = self._project.session(session_id)
+        if listed is None or not listed.session.harness_session_id:
+            return None
+        session = listed.session
+        sure = session.harness_session_id != trace_id
+        return Owner(session.harness_id, session.harness_session_id, sure)
+
+    def _move(self, trace_id: str, owner: Owner) -> None:
+        own = session_id_of(Envelope(harness_session_id=trace_id))
+        cursor = ""
+        while True:
+            page = self._project.turns(Ask(cursor=cursor, limit=200), session_id=own)
+            for head in page.items:
+                self._project.correct(
+                    Correction(
+                        head.id,
+                        owner.harness_id,
+                        owner.session,
+                        reason="a later span of its trace names the conversation",
+                    ),
+                    by="otlp",
+                )
+            if page.next_cursor is None:
+                return
+            cursor = page.next_cursor
+
+
+def _place(form: Form, owner: Owner) -> Place:
+    session = conversation_of(form)
+    if session and session != owner.session:
+        part = hashlib.sha256(session.encode("utf-8", "replace")).hexdigest()[:8]
+        harness = harness_of(form) or UNKNOWN
+        return Place(Envelope(harness_id=harness, harness_session_id=session), "otlp", part)
+    envelope = Envelope(harness_id=owner.harness_id, harness_session_id=owner.session)
+    return Place(envelope, "otlp" if owner.sure else "trace")

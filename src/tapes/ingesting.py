@@ -1,0 +1,106 @@
+"""The private door as a server of its own: it listens, keeps, and derives beside.
+
+Rule 1: a door that strangers can reach has a token before it listens.
+Rule 2: stopping is orderly: what was acknowledged is durable, what is under way is answered.
+
+Knows nothing of the command line.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from tapes.access import Access
+from tapes.errors import BadSetting
+from tapes.ingest.app import ingest_app
+from tapes.ingest.bodies import BODY_LIMIT
+from tapes.keeping import open_projector
+from tapes.listening import Listen
+from tapes.store.base import Store
+
+_BACKLOG = 1024
+_STOPPING_S = 10
+
+
+class IngestServer:
+    """The door, listening from the moment at which it is made. Raises BadSetting."""
+
+    def __init__(
+        self, store: Store, listen: Listen, access: Access, *, body_limit: int = BODY_LIMIT
+    ) -> None:
+        if not listen.is_loopback and access.token is None:
+            raise BadSetting(
+                f"{listen} can be reached by strangers, and no token is set",
+                "set one: TAPES_INGEST_TOKEN=…, or listen on 127.0.0.1",
+            )
+        self.access = access
+        self._socket = _listening(listen)
+        self._projector = open_projector(store)
+        app = ingest_app(store, access=access, body_limit=body_limit, kept=self._projector.wake)
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                proxy_headers=False,  # who asked is who connected
+                timeout_graceful_shutdown=_STOPPING_S,
+            )
+        )
+
+    @property
+    def address(self) -> str:
+        """The base of URLs that lead here."""
+        host, port = self._socket.getsockname()[:2]
+        return f"http://{Listen('127.0.0.1' if host in ('0.0.0.0', '::') else host, port)}"
+
+    async def serve(self, ready: Callable[["IngestServer"], object]) -> None:
+        """Serve until SIGINT or SIGTERM, and derive meanwhile."""
+        stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopped.set)
+        stop = threading.Event()
+        deriving = threading.Thread(target=self._projector.run, args=(stop,), name="projector")
+        deriving.start()
+        serving = asyncio.create_task(self._server.serve([self._socket]))
+        try:
+            ready(self)  # whoever connects from now on waits in the backlog, and is answered
+            await stopped.wait()
+        finally:
+            self._server.should_exit = True
+            await serving
+            stop.set()
+            self._projector.wake()
+            await asyncio.to_thread(deriving.join, _STOPPING_S)
+            self._socket.close()
+
+
+def _listening(listen: Listen) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    try:
+        return socket.create_server((listen.host, listen.port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise BadSetting(
+            f"cannot listen on {listen}: {error.strerror or error}",
+            "choose another address: --listen 127.0.0.1:0 takes any free port",
+        ) from error
+
+
+class _Server(uvicorn.Server):
+    """A server whose signals are somebody else's business."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+
+def run_ingest(server: IngestServer, ready: Callable[[IngestServer], object]) -> None:
+    """Serve until SIGINT or SIGTERM. `ready` is called when it listens."""
+    asyncio.run(server.serve(ready))

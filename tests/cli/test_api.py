@@ -1,0 +1,118 @@
+"""`tapes serve` and `tapes serve api` as real processes."""
+
+import contextlib
+import json
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.commands import PATIENCE_S, command, environment, typed
+from tests.servers import answer, serving
+
+
+@dataclass(frozen=True)
+class Up:
+    """A server that is up, and what it said."""
+
+    process: "subprocess.Popen[str]"
+    said: Any
+
+    def url(self, door: str, path: str) -> str:
+        return str(self.said["addresses"][door]) + path
+
+
+@contextlib.contextmanager
+def up(*args: str, cwd: Path, env: dict[str, str] | None = None) -> Iterator[Up]:
+    process = subprocess.Popen(
+        command("serve", *args, "--json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env=environment(env),
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    text = ""
+    try:
+        while line := process.stdout.readline():
+            text += line
+            if line.startswith("}"):
+                break
+        assert text, process.stderr.read()
+        yield Up(process, json.loads(text))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_S)
+
+
+ALL = ("--api-listen", "0", "--proxy-listen", "0", "--ingest-listen", "0")
+
+
+@pytest.mark.row("D1", "D4", "D5")
+def test_what_the_proxy_sees_is_a_session_in_the_api(tmp_path: Path) -> None:
+    said = {"id": "chatcmpl-1", "model": "m", "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "hello there"},
+         "finish_reason": "stop"}]}  # fmt: skip
+    with (
+        serving(answer(json.dumps(said).encode())) as upstream,
+        up(*ALL, "--upstream", upstream.url, cwd=tmp_path) as server,
+    ):
+        asked = {"model": "m", "messages": [{"role": "user", "content": "greet me"}]}
+        client = httpx.post(server.url("proxy", "/v1/chat/completions"), json=asked)
+        assert client.json() == said
+        stream = httpx.stream("GET", server.url("api", "/v1/changes/stream?after=0"), timeout=20)
+        with stream as changes:
+            next(line for line in changes.iter_lines() if line.startswith("data:"))
+        hits = httpx.get(server.url("api", "/v1/search?q=greet")).json()["items"]
+        assert hits[0]["span"]["outcome"] == "live"
+        told = httpx.get(server.url("api", "/v1/ingest"))
+        assert server.said["addresses"]["ingest"] in told.json()["detail"]
+        assert httpx.get(server.url("ingest", "/ping")).status_code == 200
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(PATIENCE_S) == 0
+
+
+def test_the_api_alone_answers_for_a_log(tmp_path: Path) -> None:
+    assert typed("seed", cwd=tmp_path).status == 0
+    with up("api", "--listen", "127.0.0.1:0", cwd=tmp_path) as server:
+        page = httpx.get(server.url("api", "/v1/sessions")).json()
+        assert len(page["items"]) == 6
+        assert set(server.said["addresses"]) == {"api"}
+
+
+@pytest.mark.row("B10")
+def test_open_to_strangers_it_needs_a_token_to_read_and_another_to_change(tmp_path: Path) -> None:
+    assert typed("seed", cwd=tmp_path).status == 0
+    with up("api", "--listen", "0.0.0.0:0", cwd=tmp_path) as server:
+        tokens = server.said["tokens"]
+        where = server.url("api", "/v1/sessions")
+        assert httpx.get(where).status_code == 401
+        reads = {"x-tapes-token": tokens["api.token"]}
+        assert httpx.get(where, headers=reads).status_code == 200
+        seeds = server.url("api", "/v1/admin/seed/demo")
+        assert httpx.post(seeds, headers=reads).status_code == 403
+        changes = {"x-tapes-token": tokens["api.admin_token"]}
+        assert httpx.post(seeds, headers=changes).status_code == 200
+    for name in ("api-token", "api-admin-token"):
+        file = tmp_path / ".tapes" / name
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert file.read_text().strip() not in tokens.values()
+    with up("api", "--listen", "0.0.0.0:0", cwd=tmp_path) as server:
+        assert server.said["tokens"] == {}
+        assert httpx.get(server.url("api", "/v1/sessions"), headers=reads).status_code == 200
+
+
+def test_an_address_that_is_taken_is_said(tmp_path: Path) -> None:
+    with up("api", "--listen", "127.0.0.1:0", cwd=tmp_path) as server:
+        taken = server.said["addresses"]["api"].removeprefix("http://")
+        ended = typed("serve", "api", "--listen", taken, cwd=tmp_path)
+        assert ended.status == 2
+        assert "cannot listen" in ended.err

@@ -1,0 +1,87 @@
+"""`tapes init`, `tapes config` and `tapes status`."""
+
+import json
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tapes.cli.init import with_setting
+from tapes.cli.main import run
+from tapes.config import SETTINGS
+
+
+def told(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+    assert run([*args, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_init_writes_every_setting_as_it_holds(
+    in_tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(told(capsys, "init", "--preset", "anthropic")["file"])
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert tomllib.loads(file.read_text())["proxy"] == {"upstream": "https://api.anthropic.com"}
+    text = file.read_text()
+    assert all(f"{setting.key.partition('.')[2]} = " in text for setting in SETTINGS)
+    listed = told(capsys, "config", "list")["settings"]
+    assert {row["origin"] for row in listed if row["key"] != "proxy.upstream"} == {"default"}
+    assert run(["init"]) == 2
+    assert "--force" in capsys.readouterr().err
+
+
+def test_each_value_says_where_it_comes_from(
+    in_tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told(capsys, "config", "get", "api.listen")["origin"] == "default"
+    told(capsys, "config", "set", "api.listen", "127.0.0.1:9")
+    file = told(capsys, "config", "get", "api.listen")
+    assert (file["value"], file["origin"]) == ("127.0.0.1:9", ".tapes/config.toml")
+    monkeypatch.setenv("TAPES_API_LISTEN", "127.0.0.1:10")
+    over = told(capsys, "config", "get", "api.listen")
+    assert (over["value"], over["origin"]) == ("127.0.0.1:10", "TAPES_API_LISTEN")
+
+
+def test_tokens_are_not_shown(
+    in_tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAPES_API_TOKEN", "CANARY")
+    assert run(["config", "list"]) == 0
+    assert run(["config", "get", "api.token"]) == 0
+    assert "CANARY" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("key", "value"), [("api.colour", "red"), ("api.rate", "fast")])
+def test_what_cannot_be_set_is_refused(
+    in_tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, value: str
+) -> None:
+    assert run(["config", "set", key, value]) == 2
+    assert not Path(".tapes/config.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "[api]\nrate = 5\n"),
+        ("# mine\n[api]\n# rate = 1000  # of one address\nlisten = \"x\"\n[proxy]\nrate = 1\n",
+         "# mine\n[api]\nrate = 5\nlisten = \"x\"\n[proxy]\nrate = 1\n"),
+        ("[proxy]\nmode = \"pass\"\n", "[proxy]\nmode = \"pass\"\n\n[api]\nrate = 5\n"),
+        ("[api]\nlisten = \"x\"", "[api]\nrate = 5\nlisten = \"x\"\n"),
+    ],
+    ids=["empty", "commented", "elsewhere", "new"],
+)  # fmt: skip
+def test_one_setting_is_written_and_other_lines_stay(before: str, after: str) -> None:
+    assert with_setting(before, "api.rate", "5") == after
+
+
+def test_the_status_says_what_is_there(
+    in_tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = ("--api", "http://127.0.0.1:9")
+    empty = told(capsys, "status", *nowhere)
+    assert (empty["log"], empty["api_answers"]) == (None, False)
+    assert run(["seed"]) == 0
+    capsys.readouterr()
+    assert told(capsys, "status", *nowhere)["log"]["sessions"] == 6

@@ -1,0 +1,150 @@
+"""Sessions from the command line: look, search, follow, erase, move, freeze."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tapes.cli.main import run
+
+CODING = "5a3c9f1e"
+
+
+@pytest.fixture
+def log(in_tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A folder with a log of sample sessions."""
+    assert run(["seed"]) == 0
+    capsys.readouterr()
+    return in_tmp_path
+
+
+def typed(capsys: pytest.CaptureFixture[str], *args: str, status: int = 0) -> str:
+    assert run(args) == status
+    return capsys.readouterr().out
+
+
+def told(capsys: pytest.CaptureFixture[str], *args: str, status: int = 0) -> Any:
+    return json.loads(typed(capsys, *args, "--json", status=status))
+
+
+def test_the_list_shows_the_latest_and_what_a_query_finds(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(typed(capsys, "sessions", "list").splitlines()) == 7
+    only = typed(capsys, "sessions", "list", "harness:claude").splitlines()
+    assert len(only) == 2
+    assert "The invoice test fails" in only[1]
+    first = told(capsys, "sessions", "list", "--limit", "1", "--sort", "started_at", "--up")
+    assert [s["harness_id"] for s in first["sessions"]] == ["claude"]
+    assert run(["sessions", "list", "colour:red"]) == 2
+    assert "there are:" in capsys.readouterr().err
+
+
+def test_an_empty_log_says_what_to_do(
+    in_tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["sessions", "list"]) == 0
+    assert "tapes seed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", [CODING, "toolu_03", "trc_sample-coding-1", "sample-coding-2"])
+def test_a_session_is_shown_by_any_id(
+    log: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    shown = typed(capsys, "sessions", "show", text)
+    assert "its own id  5a3c9f1e-7d42" in shown
+    assert "Agent({'description': 'Find roundings'" in shown
+    assert told(capsys, "sessions", "show", text)["session"]["harness_id"] == "claude"
+
+
+def test_ids_that_nothing_or_too_much_has_are_errors(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["sessions", "show", "nobody-has-this"]) == 5
+    assert "tapes sessions list" in capsys.readouterr().err
+
+
+def test_erasing_asks_tells_and_is_for_good(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "would go" in typed(capsys, "sessions", "delete", CODING, "--dry-run")
+    done = told(capsys, "sessions", "delete", CODING, "--reason", "test")
+    assert (done["sessions"], done["turns"]) == (1, 8)
+    assert run(["sessions", "show", CODING]) == 5
+    assert len(told(capsys, "sessions", "list")["sessions"]) == 5
+
+
+def test_what_is_exported_comes_back_in_another_log(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(capsys, "sessions", "export", "a.jsonl", "harness:claude")["rows"] == 8
+    first = told(capsys, "sessions", "import", "a.jsonl", "--store", "b.db")
+    again = told(capsys, "sessions", "import", "a.jsonl", "--store", "b.db")
+    assert (first, again) == ({"new": 8, "known": 0}, {"new": 0, "known": 8})
+    one = told(capsys, "sessions", "show", CODING)
+    other = told(capsys, "sessions", "show", CODING, "--store", "b.db")
+    for whole in (one, other):
+        whole["session"].pop("seq")
+        for each in whole["traces"]:
+            for span in each["spans"]:
+                span.pop("raw_turn_id", None)
+    assert one == other
+    assert run(["sessions", "export", "a.jsonl"]) == 4
+    assert "--force" in capsys.readouterr().err
+
+
+def test_other_formats_are_written_by_their_names(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(capsys, "sessions", "export", "a.json")["format"] == "otlp"
+    assert len(json.loads(Path("a.json").read_text())["resourceSpans"]) == 6
+    assert told(capsys, "sessions", "export", "a.parquet")["format"] == "parquet"
+    assert Path("a.parquet").read_bytes().startswith(b"PAR1")
+    assert run(["sessions", "export", "a.csv"]) == 2
+
+
+def test_sessions_are_compared(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    same = told(capsys, "sessions", "diff", "weather-live-2026-11-29", "weather-replay-2026-11-29")
+    assert same["first_divergence"] is None
+    other = told(capsys, "sessions", "diff", CODING, "phrasebook", status=1)
+    assert other["first_divergence"]["differences"]
+
+
+def test_words_and_ids_are_found(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Do I need an umbrella?" in typed(capsys, "search", "umbrella")
+    assert told(capsys, "search", "--id", "toolu_03")["items"][0]["noun"] == "spans"
+    typed(capsys, "search", "nowhere-to-be-found", status=1)
+
+
+def test_following_shows_spans_and_sessions(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = typed(capsys, "tail", "--since", "0", "--once").splitlines()
+    assert len(lines) == 48
+    assert any("Bash" in line for line in lines)
+    items = typed(capsys, "tail", "--since", "0", "--once", "--sessions", "--json").splitlines()
+    assert len([json.loads(item)["id"] for item in items]) == 6
+    assert typed(capsys, "tail", "--once") == ""
+
+
+def test_a_session_is_frozen_and_its_drift_is_found(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tape = "tests/tapes/coding.jsonl"
+    done = told(capsys, "freeze", CODING, "-o", tape)
+    assert (done["added"], done["test"]) == (8, "tests/test_coding.py")
+    compile(Path("tests/test_coding.py").read_text(), "test_coding.py", "exec")
+    assert told(capsys, "freeze", CODING, "-o", tape, "--check")["drifted"] == []
+    later = told(capsys, "freeze", "phrasebook", "-o", tape, "--check", status=1)
+    assert len(later["drifted"]) == 3
+    assert run(["freeze", CODING, "-o", tape]) == 4
+    plan = told(capsys, "sessions", "delete", CODING, "--dry-run")
+    assert plan["tapes"] == [tape]
+
+
+def test_the_database_is_checked_backed_up_and_copied(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(capsys, "db", "check")["damage"] == []
+    assert told(capsys, "db", "backup", "b.db") == {"file": "b.db"}
+    assert len(told(capsys, "sessions", "list", "--store", "b.db")["sessions"]) == 6
+    assert told(capsys, "db", "copy", "c.db")["new"] == 24
+    assert told(capsys, "db", "copy", "c.db")["new"] == 0
+    assert run(["db", "copy", ".tapes/tapes.db"]) == 2

@@ -1,0 +1,174 @@
+"""Files of Claude Code and Codex: what they tell, where their sub-agents hang, what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tapes.errors import ForeignFile
+from tapes.ingest.app import ingest_app
+from tapes.ingest.posting import Sent, found_in, read, sent
+from tapes.ingest.transcripts import LogFile, payloads_of
+from tapes.rows import Projection, Session, Span, SpanKind, Status
+from tapes.store.sql import SqlStore
+from tests.doors import derived, door, serving
+from tests.ingest.payloads import raw_payload
+
+DATA = Path(__file__).parent.parent / "data" / "transcripts"
+CLAUDE = "11111111-2222-4333-8444-555555555555"
+CODEX = "019f0000-0000-7000-8000-000000000001"
+READER = "019f0000-0000-7000-8000-000000000002"
+
+
+def shown(store: SqlStore, *places: Path) -> Projection:
+    """The one session that these files make."""
+    with serving(ingest_app(store)) as url:
+        told = list(sent(found_in(map(str, places)), url, None))
+    assert [type(each) for each in told] == [Sent] * len(told)
+    return projection(store)
+
+
+def projection(store: SqlStore) -> Projection:
+    derived(store)
+    (listed,) = store.project().sessions().items
+    return store.project().rows_of_session(listed.session.id)
+
+
+def by_id(rows: Projection) -> dict[str, Span]:
+    return {span.span_id: span for span in rows.spans}
+
+
+def llm(rows: Projection) -> list[Span]:
+    return [span for span in rows.spans if span.kind is SpanKind.LLM]
+
+
+# --- what they tell ---------------------------------------------------------------------------
+
+
+def test_a_session_of_claude_code_is_told_by_its_transcript_alone(store: SqlStore) -> None:
+    rows = shown(store, DATA / "claude" / f"{CLAUDE}.jsonl")
+    session: Session = rows.sessions[0]
+    assert (session.harness_id, session.harness_session_id) == ("claude", CLAUDE)
+    assert (session.cwd, session.name) == ("/home/demo/shop", "The cart that adds twice")
+    assert (session.llm_calls, session.turn_count) == (4, 1)
+    # Cached tokens are part of the input, and each answer counts once.
+    assert (session.total_input_tokens, session.total_output_tokens) == (290, 46)
+    assert session.cache_read_tokens == 190
+    assert rows.traces[0].user_prompt == "Find the bug"
+    assert rows.traces[0].response_preview == "The cart adds twice."
+    assert session.started_at == rows.spans[0].started_at
+
+
+def test_a_sub_agent_hangs_under_the_tool_call_that_its_file_names(store: SqlStore) -> None:
+    spans = by_id(shown(store, DATA / "claude" / f"{CLAUDE}.jsonl"))
+    agent = spans["agent_ag1"]
+    assert (agent.parent_span_id, agent.anchor, agent.agent) == (
+        "toolu_agent_01", "transcript", "explorer",
+    )  # fmt: skip
+    assert spans["toolu_read_01"].parent_span_id == "agent_ag1"
+    assert spans["toolu_read_01"].output[0]["tool_output"] == "total += price"
+
+
+def test_a_session_of_codex_is_told_by_its_rollouts_alone(store: SqlStore) -> None:
+    rows = shown(store, DATA / "codex")
+    session = rows.sessions[0]
+    assert (session.harness_id, session.harness_session_id) == ("codex", CODEX)
+    assert session.derived_model == "gpt-test-codex"
+    assert (session.total_input_tokens, session.total_output_tokens) == (300, 41)
+    assert (session.cache_read_tokens, session.reasoning_tokens) == (160, 8)
+    spans = by_id(rows)
+    assert spans["call_exec_1"].status is Status.ERROR
+    agent = spans[f"agent_{READER}"]
+    assert (agent.parent_span_id, agent.anchor) == ("call_spawn_1", "transcript")
+    assert rows.traces[0].response_preview == "One test fails."
+
+
+@pytest.mark.parametrize("wire_first", [True, False], ids=["wire-first", "transcript-first"])
+@pytest.mark.row("D3", "D5")
+def test_a_call_that_the_proxy_saw_too_is_one_span(store: SqlStore, wire_first: bool) -> None:
+    session = {"harness_id": "claude", "harness_session_id": CLAUDE}
+    meta = {"request_id": "r1", "ts_request": "2026-07-01T10:00:09Z", "elapsed_seconds": 2}
+    stream = raw_payload()["raw_response"]
+    assert stream
+    body = {
+        "id": "msg_main_0002",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-test",
+        "content": [{"type": "text", "text": "The cart adds twice."}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 20, "cache_read_input_tokens": 100, "output_tokens": 8},
+    }
+    on_wire = raw_payload(json.dumps(body).encode(), session=session)
+    on_wire["meta"] = meta
+    (payload,) = payloads_of([read(DATA / "claude" / f"{CLAUDE}.jsonl")])
+    doors = [("/v1/ingest", on_wire), ("/v1/ingest/transcript", payload)]
+    with door(store) as client:
+        for path, told in doors if wire_first else reversed(doors):
+            assert client.post(path, json=told).status_code == 202
+    rows = projection(store)
+    assert rows.sessions[0].llm_calls == 2
+    assert sorted(span.response_id for span in llm(rows)) == ["msg_main_0001", "msg_main_0002"]
+    assert "llm_r1" in by_id(rows)
+
+
+def test_a_transcript_that_grew_is_shown_as_it_is_now(store: SqlStore) -> None:
+    text = (DATA / "claude" / f"{CLAUDE}.jsonl").read_text()
+    with door(store) as client:
+        for lines in (4, 8):
+            part = "".join(text.splitlines(keepends=True)[:lines])
+            (payload,) = payloads_of([LogFile("s.jsonl", part)])
+            assert client.post("/v1/ingest/transcript", json=payload).status_code == 202
+    assert len(llm(projection(store))) == 2
+
+
+def test_sending_again_changes_nothing(store: SqlStore) -> None:
+    with serving(ingest_app(store)) as url:
+        files = found_in([str(DATA)])
+        first, again = (list(sent(files, url, None)) for _ in range(2))
+    assert [told.deduped for told in first if isinstance(told, Sent)] == [False] * 5
+    assert [told.deduped for told in again if isinstance(told, Sent)] == [True] * 5
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def test_a_last_line_that_is_being_written_waits() -> None:
+    whole = '{"sessionId":"s","type":"user"}\n'
+    (payload,) = payloads_of([LogFile("a.jsonl", whole + '{"sessionId":"s","ty')])
+    assert len(payload["records"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"sessionId":"s"}\nbroken\n{"a":1}\n', "line 2"),
+        ('{"sessionId":"s"}\n[1]\n', "line 2"),
+        ("", "line 1"),
+        ('{"type":"user"}\n', "line 1"),
+        ('{"type":"session_meta","payload":{}}\n', "line 1"),
+    ],
+    ids=["no-json", "no-object", "empty", "no-session", "no-codex-session"],
+)
+def test_a_file_that_is_none_is_named_with_its_line(text: str, line: str) -> None:
+    with pytest.raises(ForeignFile, match=rf"a\.jsonl, {line}"):
+        payloads_of([LogFile("a.jsonl", text)])
+
+
+def test_one_broken_file_harms_no_other(store: SqlStore, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("broken\n{}\n")
+    (tmp_path / "b.jsonl").write_text('{"sessionId":"s","type":"user"}\n')
+    with serving(ingest_app(store)) as url:
+        told = list(sent(found_in([str(tmp_path)]), url, None))
+    assert [type(each) for each in told] == [ForeignFile, Sent]
+
+
+def test_a_codex_agent_of_an_agent_belongs_to_the_first_session() -> None:
+    def rollout(own: str, parent: str) -> LogFile:
+        source = {"subagent": {"thread_spawn": {"parent_thread_id": parent}}} if parent else "cli"
+        meta = {"type": "session_meta", "payload": {"id": own, "source": source}}
+        return LogFile(f"{own}.jsonl", json.dumps(meta) + "\n")
+
+    payloads = payloads_of([rollout("c", "b"), rollout("b", "a"), rollout("a", "")])
+    told = [(p["session"]["harness_session_id"], p.get("agent_id", "")) for p in payloads]
+    assert told == [("a", "c"), ("a", "b"), ("a", "")]

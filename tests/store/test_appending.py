@@ -1,0 +1,108 @@
+"""Many append at once: one flush serves them all, and what is wrong with one harms no other."""
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tapes.errors import UnavailableStore
+from tapes.rows import RawTurn
+from tapes.store.base import Kept, Receipt
+from tapes.store.sql import SqlStore
+from tapes.store.sqlite import open_sqlite
+from tests.turns import chat, said
+
+WRITERS = 12
+
+
+def turn(number: int, text: str = "") -> RawTurn:
+    return chat(number, [said("user", f"question {number} {text}")], "yes")
+
+
+def together(store: SqlStore, turns: Sequence[RawTurn]) -> list[Receipt | BaseException]:
+    """Append each in a thread of its own, all at once."""
+    begin = threading.Barrier(len(turns))
+    came: dict[int, Receipt | BaseException] = {}
+
+    def append(number: int) -> None:
+        begin.wait()
+        try:
+            (came[number],) = store.append([turns[number]])
+        except Exception as error:  # noqa: BLE001  # looked at by the test
+            came[number] = error
+
+    threads = [threading.Thread(target=append, args=(n,)) for n in range(len(turns))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [came[number] for number in range(len(turns))]
+
+
+@pytest.mark.row("D7")
+def test_each_has_the_receipt_of_its_own_turn(store: SqlStore) -> None:
+    turns = [turn(number) for number in range(1, WRITERS + 1)]
+    receipts = together(store, turns)
+    for given, receipt in zip(turns, receipts, strict=True):
+        assert isinstance(receipt, Receipt)
+        kept = store.project().turn(receipt.id)
+        assert kept is not None
+        assert kept.request_id == given.request_id
+    assert len(list(store.project().stream_turns())) == WRITERS
+
+
+def test_of_equal_turns_at_once_one_is_new(store: SqlStore) -> None:
+    receipts = together(store, [turn(1)] * WRITERS)
+    assert all(isinstance(receipt, Receipt) for receipt in receipts)
+    kept = [receipt.kept for receipt in receipts if isinstance(receipt, Receipt)]
+    assert sorted(kept) == sorted([Kept.NEW, *[Kept.KNOWN] * (WRITERS - 1)])
+
+
+def test_a_turn_that_cannot_be_kept_fails_alone(store: SqlStore) -> None:
+    bad = replace(turn(3), meta={"not": object()})
+    turns = [turn(1), turn(2), bad, turn(4)]
+    came = together(store, turns)
+    assert [isinstance(each, Receipt) for each in came] == [True, True, False, True]
+
+
+@pytest.mark.row("D7")
+def test_a_full_disk_fails_all_who_wait_and_later_ones_go_on(tmp_path: Path) -> None:
+    store = open_sqlite(tmp_path / "tapes.db")
+    with store.database.writing() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")
+    came = together(store, [turn(n, os.urandom(60_000).hex()) for n in range(1, WRITERS + 1)])
+    assert all(isinstance(each, UnavailableStore) for each in came)
+    with store.database.writing() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+    assert store.append([turn(99)])[0].kept is Kept.NEW
+    assert store.check() == ()
+    store.close()
+
+
+def _write_fifty(path: Path) -> None:
+    store = open_sqlite(path)
+    for number in range(50):
+        name = f"{os.getpid()}-{number}"
+        store.append([chat(number, [said("user", name)], "yes", request_id=name)])
+    store.close()
+
+
+@pytest.mark.row("D7")
+def test_twenty_processes_write_while_somebody_reads(tmp_path: Path) -> None:
+    store = open_sqlite(tmp_path / "tapes.db")
+    several = multiprocessing.get_context("fork")
+    path = tmp_path / "tapes.db"
+    writers = [several.Process(target=_write_fifty, args=(path,)) for _ in range(20)]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        store.project().sessions()  # never an error, whoever writes
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 20
+    assert len(list(store.project().stream_turns())) == 1000
+    store.close()

@@ -1,0 +1,98 @@
+"""History that every request repeats is kept once, and read again to the byte."""
+
+import json
+import random
+
+import pytest
+from sqlalchemy import func, select, update
+
+from tapes.errors import DamagedStore
+from tapes.exchange import Request
+from tapes.rows import RawTurn
+from tapes.store.bodies import STEP
+from tapes.store.sql import SqlStore
+from tapes.store.tables import blobs, raw_turns
+from tests.turns import chat, said
+
+CHANCE = random.Random(5)
+WORDS = ["".join(CHANCE.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(2000)]
+
+
+def prose(words: int) -> str:
+    return " ".join(CHANCE.choices(WORDS, k=words))
+
+
+def conversation(length: int, words: int) -> list[RawTurn]:
+    """Calls that each send the whole history."""
+    history = [said("user", prose(words))]
+    turns = []
+    for number in range(1, length + 1):
+        answer = prose(words // 3)
+        turns.append(chat(number, list(history), answer))
+        history += [said("assistant", answer), said("user", prose(words * 2 // 3))]
+    return turns
+
+
+def body_of(turn: RawTurn) -> bytes:
+    assert turn.exchange is not None
+    assert isinstance(turn.exchange.request, Request)
+    return turn.exchange.request.body
+
+
+def stored(store: SqlStore) -> int:
+    with store.database.reading() as connection:
+        return int(connection.execute(select(func.sum(raw_turns.c.stored_bytes))).scalar_one())
+
+
+@pytest.mark.row("D2", "D7")
+def test_a_long_session_takes_the_space_of_what_it_says(store: SqlStore) -> None:
+    turns = conversation(150, 400)
+    for turn in turns:
+        store.append([turn])
+    raw = sum(len(body_of(turn)) for turn in turns)
+    last = len(body_of(turns[-1]))
+    assert raw > 30_000_000
+    assert last > 400_000
+    # Packed text takes about half of its length; all requests together hardly more than the last.
+    assert stored(store) < last * 0.9
+    assert [body_of(turn) for turn in store.project().stream_turns()] == list(map(body_of, turns))
+
+
+def test_a_chain_of_any_length_is_read_from_any_place(store: SqlStore) -> None:
+    turns = conversation(STEP * 2 + 5, 6)
+    store.append(turns[:40])
+    for at in range(40, len(turns), 60):
+        store.append(turns[at : at + 60])
+    project = store.project()
+    for number in (1, STEP - 1, STEP, STEP + 1, 2 * STEP, len(turns)):
+        kept = project.turn(number)
+        assert kept is not None
+        assert body_of(kept) == body_of(turns[number - 1])
+
+
+def test_what_two_conversations_have_in_common_is_kept_once(store: SqlStore) -> None:
+    tools = [{"type": "function", "function": {"name": f"t{n}", "description": prose(60)}}
+             for n in range(20)]  # fmt: skip
+    for number in range(1, 6):
+        asks = {"tools": tools}
+        turn = chat(number, [said("user", f"q{number}")], "a", session=f"s{number}", asks=asks)
+        store.append([turn])
+    with store.database.reading() as connection:
+        assert connection.execute(select(func.count()).select_from(blobs)).scalar_one() == 1
+    assert stored(store) < len(json.dumps(tools)) * 2
+
+
+def test_a_damaged_body_is_named_and_those_before_it_are_read(store: SqlStore) -> None:
+    turns = conversation(3, 200)
+    for turn in turns:
+        store.append([turn])
+    with store.database.writing() as connection:
+        broken = update(raw_turns).where(raw_turns.c.id == 2).values(body_check=1)
+        connection.execute(broken)
+    project = store.project()
+    assert project.turn(1) is not None
+    with pytest.raises(DamagedStore, match="turn 2"):
+        project.turn(2)
+    told = store.check()
+    assert told
+    assert all("turn 2: its request is not the one that was kept" in line for line in told)

@@ -1,0 +1,122 @@
+"""Deletion deletes, for good and to the byte."""
+
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from tapes.errors import UnknownId
+from tapes.projector import Projector
+from tapes.rows import RawTurn, session_id_of
+from tapes.store.base import Kept, Policy
+from tapes.store.filters import parse
+from tapes.store.sql import SqlStore
+from tapes.store.sqlite import open_sqlite
+from tests.turns import SECOND, chat, said
+
+CANARY = "CANARY-7f3a-quartz"
+
+
+def talk(session: str, secret: str, *, first: int = 1) -> list[RawTurn]:
+    """Three calls, each with its whole history."""
+    history = [said("user", f"{secret} first")]
+    turns = []
+    for number in range(first, first + 3):
+        answer = f"{secret} answer {number}"
+        turns.append(chat(number, list(history), answer, session=session))
+        history += [said("assistant", answer), said("user", f"{secret} goes on")]
+    return turns
+
+
+def session_of(turns: list[RawTurn]) -> str:
+    return session_id_of(turns[0].envelope)
+
+
+@pytest.mark.row("D2", "D7")
+def test_a_session_is_gone_everywhere_and_does_not_come_back(store: SqlStore) -> None:
+    gone, stays = talk("gone", CANARY), talk("stays", "other", first=11)
+    store.append([turn for pair in zip(gone, stays, strict=True) for turn in pair])
+    Projector(store).drain()
+    project = store.project()
+    erasure = project.erase([session_of(gone)], reason="asked", by="me")
+    assert (erasure.sessions, erasure.turns) == (1, 3)
+    assert erasure.bytes > 0
+    assert project.session(session_of(gone)) is None
+    assert project.search(parse("canary*")).items == ()
+    assert CANARY not in repr(list(project.stream_turns()))
+    # Neither deriving again nor a late delivery brings it back.
+    store.mark_dirty()
+    projector = Projector(store)
+    projector.drain()
+    assert [receipt.kept for receipt in store.append(gone)] == [Kept.ERASED] * 3
+    assert project.session(session_of(gone)) is None
+    assert len(project.sessions().items) == 1
+    assert list(projector.check()) == []
+    assert store.check() == ()
+    (entry,) = [entry for entry in project.audit() if entry.action == "erase"]
+    assert (entry.by, entry.details["reason"]) == ("me", "asked")
+    assert CANARY not in repr(entry)
+
+
+@pytest.mark.row("D2")
+def test_its_text_is_in_no_byte_of_the_file(tmp_path: Path) -> None:
+    store = open_sqlite(tmp_path / "tapes.db")
+    long = f"{CANARY} {'quartz ' * 4000}"  # a part that is cut out, and kept once
+    gone = [*talk("gone", CANARY), chat(7, [said("user", long)], "x", session="gone")]
+    store.append([*gone, *talk("stays", "other", first=11)])
+    Projector(store).drain()
+    store.project().erase([session_of(gone)], reason="asked")
+    store.finish_erasures()
+    store.close()
+    with sqlite3.connect(tmp_path / "tapes.db") as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    for file in tmp_path.iterdir():
+        data = file.read_bytes().lower()
+        assert b"canary" not in data, file
+        assert b"quartz" not in data, file
+
+
+def test_a_new_turn_of_an_erased_session_begins_without_the_old_ones(store: SqlStore) -> None:
+    gone = talk("again", CANARY)
+    store.append(gone)
+    projector = Projector(store)
+    projector.drain()
+    store.project().erase([session_of(gone)], reason="asked")
+    later = (time.time_ns() + 60 * SECOND - gone[0].started_at) / SECOND  # type: ignore[operator]
+    new = chat(50, [said("user", "fresh")], "yes", session="again", begins=later + 10)
+    assert store.append([new])[0].kept is Kept.NEW
+    projector.drain()
+    (listed,) = store.project().sessions().items
+    assert (listed.session.id, listed.session.turn_count) == (session_of(gone), 1)
+    assert listed.session.preview == "fresh"
+    assert list(Projector(store).check()) == []
+
+
+def test_a_dry_run_says_what_would_go_and_an_unknown_session_is_an_error(store: SqlStore) -> None:
+    turns = talk("s", "x")
+    store.append(turns)
+    Projector(store).drain()
+    plan = store.project().erase([session_of(turns)], reason="maybe", dry_run=True)
+    assert (plan.sessions, plan.turns) == (1, 3)
+    assert store.project().session(session_of(turns)) is not None
+    with pytest.raises(UnknownId):
+        store.project().erase(["11111111-1111-4111-8111-111111111111"], reason="x")
+
+
+def test_retention_takes_the_oldest_and_leaves_what_is_pinned(store: SqlStore) -> None:
+    talks = [talk(f"s{n}", f"t{n}", first=n * 10 + 1) for n in range(4)]
+    for turns in talks:
+        store.append(turns)
+    Projector(store).drain()
+    project = store.project()
+    project.pin(session_of(talks[0]))
+    project.set_policy(Policy(max_sessions=2))
+    planned = project.retain(now=time.time_ns(), dry_run=True)
+    assert len(project.sessions().items) == 4
+    project.retain(now=time.time_ns())
+    left = {listed.session.id for listed in project.sessions().items}
+    assert session_of(talks[0]) in left
+    assert session_of(talks[3]) in left
+    assert planned.sessions == 4 - len(left) > 0
+    assert list(Projector(store).check()) == []

@@ -1,0 +1,85 @@
+"""Databases of other versions and of strangers."""
+
+import sqlite3
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tapes.errors import DamagedStore, NewerStore, UnreadableStore
+from tapes.store.migrate import HEAD, REVISIONS, upgrade
+from tapes.store.postgres import PostgresDatabase, open_postgres
+from tapes.store.sqlite import SqliteDatabase, open_sqlite
+from tests.turns import chat, said
+
+
+def older(path: Path) -> None:
+    """A database as the first revision left it."""
+    database = SqliteDatabase(path)
+    with database.migrating() as connection:
+        upgrade(connection, REVISIONS[0])
+    database.close()
+
+
+@pytest.mark.row("D7")
+def test_an_older_file_is_brought_up_to_date_and_kept_beside(tmp_path: Path) -> None:
+    older(tmp_path / "tapes.db")
+    store = open_sqlite(tmp_path / "tapes.db")
+    store.append([chat(1, [said("user", "hi")], "yes")])
+    store.close()
+    (copy,) = tmp_path.glob("tapes.db.before-*")
+    with sqlite3.connect(copy) as connection:
+        versions = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+    assert versions == [(REVISIONS[0],)]
+    assert HEAD in copy.name
+
+
+@pytest.mark.row("D7")
+def test_an_older_server_is_brought_up_to_date(database: str) -> None:
+    old = PostgresDatabase(database)
+    with old.migrating() as connection:
+        upgrade(connection, REVISIONS[0])
+    old.close()
+    store = open_postgres(database)
+    assert store.append([chat(1, [said("user", "hi")], "yes")])[0].id == 1
+    store.close()
+
+
+def test_a_newer_one_is_refused_and_left_alone(tmp_path: Path, database: str) -> None:
+    open_sqlite(tmp_path / "tapes.db").close()
+    open_postgres(database).close()
+    newer = "UPDATE alembic_version SET version_num = '9999'"
+    with sqlite3.connect(tmp_path / "tapes.db") as connection:
+        connection.execute(newer)
+    with psycopg.connect(database) as other:
+        other.execute(newer)
+    with pytest.raises(NewerStore, match="9999"):
+        open_sqlite(tmp_path / "tapes.db")
+    with pytest.raises(NewerStore, match="9999"):
+        open_postgres(database)
+
+
+def test_a_strangers_database_is_refused_and_left_alone(tmp_path: Path, database: str) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE theirs (id)")
+    with psycopg.connect(database) as other:
+        other.execute("CREATE TABLE theirs (id INT)")
+    with pytest.raises(UnreadableStore):
+        open_sqlite(tmp_path / "other.db")
+    with pytest.raises(UnreadableStore):
+        open_postgres(database)
+    with psycopg.connect(database) as other:
+        tables = other.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        assert tables.fetchall() == [("theirs",)]
+
+
+def test_a_damaged_older_file_is_not_migrated(tmp_path: Path) -> None:
+    file = tmp_path / "tapes.db"
+    older(file)
+    data = bytearray(file.read_bytes())
+    for at in range(5 * 8192, len(data), 8192):
+        data[at : at + 200] = b"\xff" * 200
+    file.write_bytes(data)
+    with pytest.raises(DamagedStore):
+        open_sqlite(file)
+    assert not list(tmp_path.glob("*.before-*"))

@@ -1,0 +1,59 @@
+"""Words are found in every script, whatever their case, accents and composition."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tapes.store.words import asked_terms, excerpt, folded, places_of, stands_in, terms_of
+
+
+@pytest.mark.parametrize("asked", ["cafe", "café", "cafe\u0301", "CAFÉ"])
+def test_accents_case_and_composition_make_no_difference(asked: str) -> None:
+    assert folded(asked) == "cafe"
+    assert set(asked_terms(asked)) <= terms_of("naïve café")
+    assert stands_in(asked, "naïve café")
+
+
+@pytest.mark.parametrize(
+    ("asked", "text", "stands"),
+    [
+        ("بالعالم", "مرحبا بالعالم", True),
+        ("天気", "今日は天気がいい", True),
+        ("天", "今日は天気がいい", True),
+        ("気天", "今日は天気がいい", False),
+        ("fund", "refund policy", False),
+        ("refund  policy", "refund\npolicy", True),
+        ("tool.name", "the tool.name here", True),
+        ("", "anything", False),
+    ],
+)
+def test_what_is_asked_for_stands_or_does_not(asked: str, text: str, stands: bool) -> None:
+    assert stands_in(asked, text) is stands
+    assert bool(list(places_of(asked, text))) is stands
+
+
+def test_a_prefix_stands_where_a_word_begins() -> None:
+    assert stands_in("ref", "a refund", as_prefix=True)
+    assert not stands_in("fund", "a refund", as_prefix=True)
+
+
+@given(st.text(max_size=60), st.integers(0, 59), st.integers(1, 20))
+def test_what_stands_in_a_text_is_found_by_its_terms(text: str, start: int, length: int) -> None:
+    part = text[start : start + length]
+    if stands_in(part, text):
+        assert set(asked_terms(part)) <= terms_of(text)
+
+
+@given(st.text(max_size=60), st.text(min_size=1, max_size=8))
+def test_places_are_in_the_original_text_and_in_order(text: str, asked: str) -> None:
+    places = list(places_of(asked, text))
+    assert bool(places) is stands_in(asked, text)
+    assert all(0 <= low < high <= len(text) for low, high in places)
+    assert places == sorted(places)
+
+
+def test_an_excerpt_shows_the_first_place_and_marks_it() -> None:
+    text = "x " * 500 + "the needle here" + " y" * 500
+    shown, ((low, high),) = excerpt(text, places_of("needle", text))
+    assert shown[low:high] == "needle"
+    assert len(shown) <= 250
