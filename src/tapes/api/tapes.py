@@ -117,15 +117,15 @@ def _glance(where: str, _: tuple[float, int]) -> Glance:
 
 
 @router.get("/v1/tapes/contents", response_model=WholeTape)
-def get_tape(request: Request, core: TheCore, caller: TheCaller, path: TapePath) -> Response:
+def get_tape(request: Request, core: TheCore, caller: TheCaller, tape: TapePath) -> Response:
     """What is on a tape, what its runs did with it, and what replay has saved."""
-    where = _tape(_folder(core, caller), path)
+    where = _tape(_folder(core, caller), tape)
     stats = stats_of(where, _price)
-    tape = open_tape(where)
+    opened = open_tape(where)
     try:
-        runs = known_runs(tape)
+        runs = known_runs(opened)
     finally:
-        tape.close()
+        opened.close()
     used = latest_used(runs, 1)
     hits: dict[str, int] = {}
     for run in runs:
@@ -133,7 +133,7 @@ def get_tape(request: Request, core: TheCore, caller: TheCaller, path: TapePath)
             hits[key] = hits.get(key, 0) + times
     rows, left_out = _rows(where, hits, used)
     item: WholeTape = {
-        "tape": _tape_item(path, where),
+        "tape": _tape_item(tape, where),
         "models": dict(stats.recorded.models),
         "input_tokens": stats.recorded.input_tokens,
         "output_tokens": stats.recorded.output_tokens,

@@ -14,7 +14,7 @@ const TEMPLATE = '6rem minmax(12rem, 1.4fr) minmax(8rem, 1fr) 4rem 6rem 5rem 6re
 
 export function Screen() {
   const { path: [, path], params } = useRoute();
-  const asked = useAsk(query('/v1/tapes/contents', { path }));
+  const asked = useAsk(query('/v1/tapes/contents', { tape: path }));
   useKeys([{ key: 'Escape', shown: 'Esc', label: 'back', run: () => history.back() }]);
   if (asked.problem?.status === 404) return html`<${Gone} noun="tape" id=${path} />`;
   return html`<${Asked} asked=${asked} rows=${10}>${(found) => html`<${Whole} path=${path} found=${found} show=${params.show || ''} />`}</${Asked}>`;
