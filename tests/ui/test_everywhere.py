@@ -94,6 +94,15 @@ def test_a_text_of_ten_million_characters_is_shown_in_part(
     expect(page.get_by_role("tabpanel").get_by_text("of 10,000,000 characters")).to_be_visible()
 
 
+def test_a_long_answer_is_cut_in_a_card_and_read_on_from_there(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    session_of(page, HOSTILE[0][:20])
+    page.get_by_role("button", name="big").last.click()
+    expect(page.get_by_role("feed").get_by_text("of 10,000,000 characters")).to_be_visible()
+
+
 def test_a_dead_link_says_so(addresses: dict[str, str], open_page: Open) -> None:
     page = open_page(addresses["api"], "#/session/00000000-0000-0000-0000-000000000000")
     expect(page.get_by_role("heading", name="There is no such session")).to_be_visible()

@@ -1,6 +1,7 @@
 // A turn as a card: what the user said, what was answered, each tool call with its result, each
 // sub-agent where it was called. What earlier requests said already is not said again.
 import { html, useState } from './view.js';
+import { at as path, useAsk } from './api.js';
 import { link } from './route.js';
 import { Cost, Duration, Icon, Outcome, State, Text, Tokens, When } from './pieces.js';
 import { Arguments, Block, Blocks, Long, Result } from './content.js';
@@ -22,25 +23,39 @@ export function Card({ trace, spans, model, before, chosen, onChoose, number, is
     <${Steps} spans=${top} ...${{ before, chosen, onChoose }} /></article>`;
 }
 
+// Texts come cut at first; the whole is asked for where somebody reads on.
+const isCut = (value) => (typeof value === 'string' ? value.length === 513 && value.endsWith('…')
+  : value !== null && typeof value === 'object' && Object.values(value).some(isCut));
+
+function useWhole(span, wanted) {
+  const cut = span.payload === 'preview' && (isCut(span.output) || isCut(span.input));
+  const asked = useAsk(cut && wanted ? `/v1/${path('traces', span.trace_id, 'spans', span.span_id)}` : '');
+  return { span: asked.value || span, cut: cut && !asked.value, loading: asked.loading };
+}
+
+const STEPS = 150;
+
 function Steps({ spans, ...rest }) {
-  const placed = new Set();
-  return html`<div class="steps">${spans.map((span) => {
-    if (placed.has(span.span_id)) return null;
+  const [most, setMost] = useState(STEPS);
+  return html`<div class="steps">${spans.slice(0, most).map((span) => {
     if (span.kind === 'llm') return html`<${Call} key=${span.span_id} span=${span} ...${rest} />`;
     if (span.kind === 'tool') return html`<${Tool} key=${span.span_id} span=${span} ...${rest} />`;
     if (span.kind === 'agent') return html`<${Agent} key=${span.span_id} span=${span} ...${rest} />`;
     if (span.isMissing) return html`<div key=${span.span_id} class="missing"><${Icon} name="warn" /><span><${Text} as="code">${span.name}</${Text}> was not received</span><${Steps} spans=${span.children} ...${rest} /></div>`;
     return html`<button key=${span.span_id} class="eventline" onClick=${() => rest.onChoose(span)}><${Icon} name="event" /><${Text}>${span.name}</${Text}></button>`;
-  })}</div>`;
+  })}${spans.length > most && html`<p class="rest"><span class="dim">${f.count(most)} of ${f.count(spans.length)} steps</span><button class="button" onClick=${() => setMost(most + 500)}>Show more</button></p>`}</div>`;
 }
 
 function Call({ span, before, chosen, onChoose }) {
   const cache = cacheOf(span, before.get(span.span_id));
-  const said = (span.output || []).filter((block) => block.type !== 'tool_use');
+  const [wanted, setWanted] = useState(false);
+  const whole = useWhole(span, wanted);
+  const said = (whole.span.output || []).filter((block) => block.type !== 'tool_use');
   const isSide = span.call_kind && span.call_kind !== 'main';
   return html`<div class=${`call ${span.span_id === chosen ? 'at' : ''} ${span.status === 'error' ? 'failed' : ''}`}>
     ${isSide && html`<p class="faint">${span.call_kind}</p>`}
     ${said.map((block, i) => html`<${Block} key=${i} block=${block} />`)}
+    ${whole.cut && isCut(said) && html`<div><button class="linklike" disabled=${whole.loading} onClick=${() => setWanted(true)}>Read all of it</button></div>`}
     ${span.status === 'error' && html`<p class="bad row"><${Icon} name="error" /><${Text}>${span.error_type || 'failed'}</${Text}></p>`}
     ${span.children.length > 0 && html`<${Steps} spans=${span.children} ...${{ before, chosen, onChoose }} />`}
     <button class="callline" aria-pressed=${String(span.span_id === chosen)} onClick=${() => onChoose(span)}><${Icon} name="llm" /><${Text} class="cut">${span.model || span.name}</${Text}>
@@ -60,12 +75,13 @@ const gistOf = (input) => {
 function Tool({ span, chosen, onChoose, before }) {
   const failed = span.status === 'error';
   const [open, setOpen] = useState(failed);
-  const result = span.output?.[0];
+  const whole = useWhole(span, open).span;
+  const result = whole.output?.[0];
   const agents = span.children.filter((each) => each.kind === 'agent');
   return html`<div class=${`toolcall ${failed ? 'failed' : ''} ${span.span_id === chosen ? 'at' : ''}`}>
     <div class="toolline"><button class="toolopen" aria-expanded=${String(open)} onClick=${() => { setOpen(!open); onChoose(span); }}><${Icon} name=${open ? 'down' : 'right'} /><${Icon} name="tool" /><b><${Text}>${span.name}</${Text}></b><${Text} as="code" class="cut dim">${gistOf(span.input)}</${Text}></button>
       ${failed ? html`<${State} state="error" />` : !span.output?.length ? html`<${State} state=${span.isRunning ? 'running' : 'no result'} />` : ''}<span class="faint tnum">${lasting(span)}</span></div>
-    ${open && html`<div class="pair"><div><span class="who">Call</span>${span.input?.[0] ? html`<${Arguments} value=${span.input[0].tool_input} />` : html`<p class="faint">not seen</p>`}</div>
+    ${open && html`<div class="pair"><div><span class="who">Call</span>${whole.input?.[0] ? html`<${Arguments} value=${whole.input[0].tool_input} />` : html`<p class="faint">not seen</p>`}</div>
       <div><span class=${`who ${failed ? 'bad' : ''}`}>${failed ? 'Error' : 'Result'}</span>${result ? html`<${Result} value=${result.tool_output} />` : html`<p class="faint">no result was seen</p>`}</div></div>`}
     ${agents.map((agent) => html`<${Agent} key=${agent.span_id} span=${agent} ...${{ chosen, onChoose, before }} />`)}
     ${span.children.some((each) => each.kind !== 'agent') && html`<${Steps} spans=${span.children.filter((each) => each.kind !== 'agent')} ...${{ chosen, onChoose, before }} />`}</div>`;
