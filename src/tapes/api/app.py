@@ -75,7 +75,8 @@ class Api:
     ) -> None:
         self.metrics = Metrics()
         self.changes = Changes()
-        self.inner = _application(Core(store, self.metrics, price, projector), self.changes)
+        core = Core(store, self.metrics, price, projector, addresses=addresses)
+        self.inner = _application(core, self.changes)
         self._document = _document(self.inner)
         self._gate = (keys or Keys(), bounds, addresses)
         self.app: App = self.behind_gate(self.inner)

@@ -751,6 +751,8 @@ class StateItem(TypedDict):
     """turns that show nowhere, by reason"""
     derives: bool
     """whether this process keeps the read model up to date"""
+    addresses: dict[str, str]
+    """where the proxy, the API and the ingest are, or usually are"""
 
 
 class ReadyItem(TypedDict):
