@@ -16,8 +16,8 @@ import psycopg
 import pytest
 
 PATIENCE_S = 60
-# Only one line a test of durability needs is missing here: the tests kill no machine.
 _MEMORY, _ROOM = "/dev/shm", 2 * 1024**3
+# Only one line a test of durability needs is missing here: the tests kill no machine.
 _OPTIONS = {
     "fsync": "off",
     "listen_addresses": "127.0.0.1",
