@@ -182,6 +182,7 @@ class Cassette:
         self._warned_of_variance = False
         self._hot = HotAnswers(self.canonicalizer, self.report)
         self._is_recording = self.mode is Mode.RECORD
+        self._is_local = not isinstance(self.tape, SharedTape)  # which takes a while to find out
         self._witness = witness
         self._is_quick = self.mode is not Mode.LIVE and self._order is None and witness is None
         self._recorder = Recorder(
@@ -449,7 +450,7 @@ class Cassette:
     @property
     def answers_at_once(self) -> bool:
         """Whether the tape is on this machine, so that looking something up takes no waiting."""
-        return not isinstance(self.tape, SharedTape)
+        return self._is_local
 
     def _shared_ledger(self) -> AnyLedger:
         """The count of live calls, shared with every process that uses this tape."""

@@ -343,7 +343,7 @@ class Redactor:
                     self._learn(name, credential)
 
     def _learn(self, name: str, value: str) -> None:
-        if not _is_memorable(value) or value in self._seen:
+        if value in self._seen or not _is_memorable(value):
             return
         with self._lock:
             self._seen = {**self._seen, value: placeholder(name)}
