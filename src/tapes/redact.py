@@ -310,6 +310,8 @@ class Redactor:
     def _by_pattern(self, text: str) -> Iterator[Finding]:
         suspects = suspects_in(text)
         extra = (PRIVATE_KEY,) if PRIVATE_KEY_MARKER in text else ()
+        if not (suspects or extra or self._is_thorough):
+            return
         for pattern in (*self.patterns, *extra):
             for start, end in pattern.find(text, suspects):
                 yield Finding(pattern.name, start, end, self._word(pattern, text[start:end]))
