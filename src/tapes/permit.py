@@ -411,6 +411,7 @@ class Permit:
             self._tell(response, state)
             self._end(usage, "not_stored")
             raise
+        self._over = True
         return Unstored(self, exchange, response, usage)
 
     def _stored(self, unstored: Unstored, error: Exception | None) -> Exchange:
