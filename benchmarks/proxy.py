@@ -127,7 +127,8 @@ def _streamed(folder: Path, seconds: int) -> Iterator[Measurement]:
 
 
 def _passed_on(upstream: Running, folder: Path, seconds: int) -> Iterator[Measurement]:
-    with _proxy("--mode", "pass", "--upstream", f"http://127.0.0.1:{upstream.port}") as ours:
+    flags = ("--mode", "pass", "--no-log", "--upstream", f"http://127.0.0.1:{upstream.port}")
+    with _proxy(*flags) as ours:
         passed, direct = _in_turns(folder, seconds, [ours, upstream], connections=32)
     yield Measurement("passed on, 32 connections", passed.each, 1 / 20_000, "20,000/s", "s", 1.0)
     yield Measurement("passed on, 32 connections", passed.each, direct.each, "without proxy", "s")

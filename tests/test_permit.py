@@ -12,7 +12,7 @@ from tapes.budget import Limits
 from tapes.cassette import Cassette, Play, Refusal
 from tapes.errors import NotAnAnswer, TapeFailed, UnwritableTape
 from tapes.exchange import Exchange, Request, Response, State
-from tapes.permit import PASSING_STATUSES, Permit
+from tapes.permit import PASSING_STATUSES, Permit, put_all
 from tapes.project import Declared
 from tapes.tape.base import MemoryTape
 from tapes.tape.jsonl import JsonlTape
@@ -292,6 +292,31 @@ def test_a_tape_that_cannot_be_written_does_not_hold_up_the_next_call(tmp_path: 
         with pytest.raises(TapeFailed):
             cassette.call({"a": 1}, live=lambda _: {})
     assert spent(cassette)[0] == 2
+
+
+def test_the_ends_of_several_permits_are_kept_together_each_with_its_own_outcome() -> None:
+    class Choosy(MemoryTape):
+        def append(self, exchange: Exchange) -> None:
+            assert isinstance(exchange.request, Request)
+            if b"no" in exchange.request.body:
+                raise UnwritableTape("the disk is full", "free some space")
+            super().append(exchange)
+
+    cassette = recording(Choosy())
+    permits = [permit_for(cassette, post({"n": n})) for n in ("one", "no", "two")]
+    ends = []
+    for permit in permits:
+        permit.answered(200, JSON_TYPE, "OK")
+        permit.feed(b"{}")
+        end = permit.finishing()
+        assert end is not None
+        ends.append(end)
+    one, failure, two = put_all(ends)
+    assert isinstance(failure, TapeFailed)
+    assert [one, two] == kept(cassette)
+    assert cassette.report.counts == {"live": 3, "not_stored": 1}
+    # Its flight has landed: the call may be tried again.
+    assert isinstance(cassette.decide(post({"n": "no"})), Permit)
 
 
 def test_a_row_says_when_and_by_which_rule_it_was_made(tmp_path: Path) -> None:

@@ -516,3 +516,11 @@ def test_a_harmless_text_is_looked_at_again_when_a_further_secret_is_known() -> 
     assert redactor.text("trace a1b2c3d4e5f6") == "trace a1b2c3d4e5f6"
     redactor.request(Request("POST", "http://h/", (("x-api-key", "a1b2c3d4e5f6"),), b""))
     assert "a1b2c3d4e5f6" not in redactor.text("trace a1b2c3d4e5f6")
+
+
+def test_a_head_that_was_seen_before_is_looked_at_again_when_a_further_secret_is_known() -> None:
+    redactor = Redactor(keep=frozenset({"x-trace"}))
+    asked = Request("POST", "http://h/", (("x-trace", "a1b2c3d4e5f6"),), b"")
+    assert "a1b2c3d4e5f6" in text_of(redactor.request(asked))
+    redactor.request(Request("POST", "http://h/", (("x-api-key", "a1b2c3d4e5f6"),), b""))
+    assert "a1b2c3d4e5f6" not in text_of(redactor.request(asked))

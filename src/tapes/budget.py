@@ -50,8 +50,12 @@ class Limits:
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Limits":
         """The limits that the environment sets. Raises BadSetting naming the variable."""
-        calls, tokens = _number(environ, CALLS, int), _number(environ, TOKENS, int)
-        return cls(calls, tokens, _number(environ, USD, Decimal))
+        calls, tokens, usd = environ.get(CALLS), environ.get(TOKENS), environ.get(USD)
+        if not (calls or tokens or usd):
+            return _NO_LIMITS
+        return cls(
+            _number(calls, CALLS, int), _number(tokens, TOKENS, int), _number(usd, USD, Decimal)
+        )
 
     @property
     def are_set(self) -> bool:
@@ -72,11 +76,12 @@ class Limits:
         return ", ".join(text for value, text in parts if value is not None) or "no limit"
 
 
+_NO_LIMITS = Limits()
 Number = TypeVar("Number", int, Decimal)
 
 
-def _number(environ: Mapping[str, str], name: str, kind: Callable[[str], Number]) -> Number | None:
-    text = environ.get(name, "").strip()
+def _number(said: str | None, name: str, kind: Callable[[str], Number]) -> Number | None:
+    text = (said or "").strip()
     if not text:
         return None
     try:

@@ -60,7 +60,7 @@ from tapes.hot import NOT_HOT, HotAnswers
 from tapes.jsontext import Copies, Json
 from tapes.modes import MODE, MODE_TABLE, Cell, Mode, live_is_permitted
 from tapes.origin import Origins
-from tapes.permit import Clean, Permit, Question, Recorder, is_passing
+from tapes.permit import KEPT_FOR_LATER, Clean, Permit, Question, Recorder, is_passing
 from tapes.prices import price_of
 from tapes.project import Declared, declared_for
 from tapes.providers.bounds import hides_variance
@@ -182,6 +182,7 @@ class Cassette:
         self._warned_of_variance = False
         self._hot = HotAnswers(self.canonicalizer, self.report)
         self._is_recording = self.mode is Mode.RECORD
+        self._is_local = not isinstance(self.tape, SharedTape)  # which takes a while to find out
         self._witness = witness
         self._is_quick = self.mode is not Mode.LIVE and self._order is None and witness is None
         self._recorder = Recorder(
@@ -273,20 +274,23 @@ class Cassette:
         owner: object = None,
     ) -> Question:
         text: str | None = None
+        identity: Json = None
         if isinstance(request, Request):
-            identity, _ = http_identity(request, (), self.declared.headers)
-            raw_key = key_of(http_text(identity))
+            whole, _ = http_identity(request, (), self.declared.headers)
+            raw_key = key_of(http_text(whole))
+            identity = whole if len(request.body) <= KEPT_FOR_LATER else None
         else:
             text = self.canonicalizer.text(request)
             raw_key = key_of(text)
         chosen = repeats.chosen_sample() if sample is None else sample
         if chosen is not None:
-            return Question(request, raw_key, text, chosen, owner=owner)
+            return Question(request, raw_key, text, chosen, owner=owner, identity=identity)
         order = order or repeats.chosen_order() or self._order
         if order is not None:
-            return Question(request, raw_key, text, order.next(raw_key), order, owner=owner)
+            sample = order.next(raw_key)
+            return Question(request, raw_key, text, sample, order, owner, identity=identity)
         before = self._errors.before(raw_key)
-        return Question(request, raw_key, text, before, errors=self._errors, owner=owner)
+        return Question(request, raw_key, text, before, None, owner, self._errors, identity)
 
     def _decide(self, question: Question, *, alone: bool = False) -> Verdict:
         try:
@@ -370,7 +374,7 @@ class Cassette:
         if isinstance(request, Request):
             kept = self.redactor.request(request)
             if not self.declared.rules and _is_the_same(kept, request):
-                return Clean(kept, question.raw_key, headers=self.declared.headers)
+                return Clean(kept, question.raw_key, (), question.identity, self.declared.headers)
             http, rules = http_identity(kept, self.declared.rules, self.declared.headers)
             return Clean(kept, key_of(http_text(http)), rules, http)
         identity = self.canonicalizer.identity(request)
@@ -446,7 +450,7 @@ class Cassette:
     @property
     def answers_at_once(self) -> bool:
         """Whether the tape is on this machine, so that looking something up takes no waiting."""
-        return not isinstance(self.tape, SharedTape)
+        return self._is_local
 
     def _shared_ledger(self) -> AnyLedger:
         """The count of live calls, shared with every process that uses this tape."""

@@ -92,7 +92,10 @@ class Exchange:
 def header(headers: Headers, name: str) -> str | None:
     """The first value of a header, whatever the case of its name."""
     wanted = name.lower()
-    return next((value for key, value in headers if key.lower() == wanted), None)
+    for key, value in headers:
+        if key.lower() == wanted:
+            return value
+    return None
 
 
 # --- bytes ⇄ JSON -----------------------------------------------------------------------------

@@ -11,14 +11,14 @@ Knows nothing of how permission came about.
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 
 from tapes.budget import AnyLedger, Unit
 from tapes.canonical import HTTP_1, evidence_key, http_identity, sample_key
-from tapes.errors import NotAnAnswer, TapeFailed, TapesError
+from tapes.errors import CassetteError, NotAnAnswer, TapeFailed, TapesError
 from tapes.exchange import Exchange, Headers, Piece, Request, Response, State, header
 from tapes.flights import Flight
 from tapes.jsontext import Copies, Json, require_json
@@ -30,12 +30,14 @@ from tapes.redact import Redactor
 from tapes.repeats import Errors, Order
 from tapes.report import Report
 from tapes.sketches import Sketches
-from tapes.tape.base import Tape
+from tapes.tape.base import Tape, append_all
 from tapes.varying import Rule
 from tapes.wire import decoded, framer
 from tapes.witness import Sight, Witness
 
 _STREAM_IS_TRUE = re.compile(rb'"stream"\s*:\s*true')
+# A request that is larger is not kept in memory for what can be done later.
+KEPT_FOR_LATER = 64 * 1024
 # An error answer has no price.
 _NOTHING_USED = Usage(0, 0)
 
@@ -61,7 +63,8 @@ def is_passing(response: Response | Json) -> bool:
 class Question:
     """A request on its way through one decision, and the key that it has as it is.
 
-    `text` is the canonical text of a request that is a dict; `since` when it was asked. `sample`
+    `text` is the canonical text of a request that is a dict, `identity` what the key of a small
+    one over HTTP was made of; `since` when it was asked. `sample`
     was chosen, or is its place in the group `order`, or counts the kept `errors` that this request
     was given before.
     """
@@ -73,6 +76,7 @@ class Question:
     order: Order | None = None
     owner: object = None
     errors: Errors | None = None
+    identity: Json = None
     since: float = field(default_factory=time.monotonic)
 
     def give_back_sample(self) -> None:
@@ -90,8 +94,8 @@ class Question:
 class Clean:
     """The request as it may come to rest, and the key that it has.
 
-    `identity` is what the key was made of. None where that is the whole request over HTTP: it is
-    made only where somebody asks for it, with the headers that count.
+    `identity` is what the key was made of. None for a large request over HTTP: it is made again
+    where somebody asks for it, with the headers that count.
     """
 
     request: Request | dict[str, Json]
@@ -99,6 +103,13 @@ class Clean:
     rules: tuple[Rule, ...] = ()
     identity: Json = None
     headers: frozenset[str] = frozenset()
+
+    def leaves_later(self) -> Callable[[], dict[str, Json]]:
+        """What gives its leaves whenever it is asked: bytes stay as they are, a dict may change."""
+        if isinstance(self.request, Request) and len(self.request.body) <= KEPT_FOR_LATER:
+            return self.leaves
+        now = self.leaves()
+        return lambda: now
 
     def leaves(self) -> dict[str, Json]:
         """The leaves of its identity, by their places."""
@@ -122,7 +133,7 @@ class Recorder:
     sketches: Sketches
     witness: Witness | None = None
 
-    def keep(
+    def to_keep(
         self,
         clean: Clean,
         key: str,
@@ -131,18 +142,14 @@ class Recorder:
         state: State,
         text: str | None = None,
     ) -> Exchange:
-        """Put an exchange on the tape, durably and without secrets. Raises TapeFailed.
+        """An exchange for the tape, without secrets. Raises TapeFailed.
 
         `text` is the JSON text of the response, where the caller has one already.
         """
         try:
-            exchange = self.made(clean, key, sample, response, state, text)
-            self.tape.append(exchange)
+            return self.made(clean, key, sample, response, state, text)
         except TapesError as error:
-            raise TapeFailed(error.message, error.remedy) from error
-        if state is State.COMPLETE:
-            self.sketches.add(key, clean.leaves)
-        return exchange
+            raise _tape_failed(error) from error
 
     def made(
         self,
@@ -177,6 +184,24 @@ class Recorder:
         # Prices are looked up only where a limit in dollars asked for them before.
         dollars = None if usage is None or not unit.reserve.usd else self.price(usage)
         self.ledger().settle(unit, tokens, dollars)
+
+
+@dataclass(frozen=True, slots=True)
+class Unstored:
+    """The end of a permit, until the tape has it: whoever puts it there says what came of that."""
+
+    permit: "Permit"
+    exchange: Exchange
+    response: Response | Json  # as it came, secrets included
+    usage: Usage | None
+
+    def stored(self, error: Exception | None = None) -> Exchange:
+        """The tape has it; or could not take it, and then TapeFailed is raised."""
+        return self.permit._stored(self, error)
+
+    def sketch(self) -> None:
+        """Let it be found by what it is like: after `stored`, when nobody waits any more."""
+        self.permit._sketch(self.exchange)
 
 
 class Permit:
@@ -219,6 +244,11 @@ class Permit:
         """The request to send, as the caller gave it."""
         return self._question.request
 
+    @property
+    def tape(self) -> Tape:
+        """Where the answer will lie."""
+        return self._recorder.tape
+
     # --- HTTP
 
     @property
@@ -240,13 +270,17 @@ class Permit:
 
         Raises TapeFailed where the tape cannot be written.
         """
+        return self._put(self.finishing())
+
+    def finishing(self) -> Unstored | None:
+        """As `finish`, up to what is to be put on the tape."""
         if self._over or self._never_began():
             return None
         response, plain, content_type = self._whole()
         ending = ending_of(content_type, plain, was_asked_for=_asks_for_stream(self.request))
         keeps_errors = self._recorder.store_errors
         if ending is Ending.OPEN or (ending is Ending.FAILED and not keeps_errors):
-            return self._keep_evidence(response, State.UPSTREAM_ERROR)
+            return self._evidence(response, State.UPSTREAM_ERROR)
         usage = usage_of(content_type, plain) if self._unit else None  # only a budget asks
         if usage is None and response.status >= 400:
             usage = _NOTHING_USED
@@ -255,19 +289,23 @@ class Permit:
             self._end(usage, "not_stored")
             self._question.give_back_sample()
             return None
-        return self._store(response, State.COMPLETE, self.key, usage)
+        return self._unstored(response, State.COMPLETE, self.key, usage)
 
     def abandon(self, state: State) -> Exchange | None:
         """The body ended before its end: keep what came as evidence that never answers.
 
         A stream whose provider had said its last word is whole all the same.
         """
+        return self._put(self.abandoning(state))
+
+    def abandoning(self, state: State) -> Unstored | None:
+        """As `abandon`, up to what is to be put on the tape."""
         if self._over or self._never_began():
             return None
         response, plain, content_type = self._whole()
         if ending_of(content_type, plain) is Ending.SAID:
-            return self.finish()
-        return self._keep_evidence(response, state)
+            return self.finishing()
+        return self._evidence(response, state)
 
     def _never_began(self) -> bool:
         """No answer began: then there is nothing to keep, and the call may have cost something."""
@@ -275,9 +313,9 @@ class Permit:
             self.failed(we_left=True)
         return not self._head.status
 
-    def _keep_evidence(self, response: Response, state: State) -> Exchange:
+    def _evidence(self, response: Response, state: State) -> Unstored:
         self._question.give_back_sample()
-        return self._store(response, state, evidence_key(self.key), None)
+        return self._unstored(response, state, evidence_key(self.key), None)
 
     def failed(self, *, we_left: bool) -> None:
         """No answer came: because the call failed, or because we left it (a time-out, a cancel)."""
@@ -339,31 +377,67 @@ class Permit:
             raise
         copies = Copies(response)
         usage = usage_of_value(response) if self._unit else None
-        self._store(copies.one(), State.COMPLETE, self.key, usage, text=copies.text.decode())
+        text = copies.text.decode()
+        self._put(self._unstored(copies.one(), State.COMPLETE, self.key, usage, text=text))
         return copies.one()
 
-    def _store(
+    def _put(self, unstored: Unstored | None) -> Exchange | None:
+        """Put an end on the tape, durably."""
+        if unstored is None:
+            return None
+        try:
+            self._recorder.tape.append(unstored.exchange)
+        except Exception as error:  # noqa: BLE001  # raised by whom it is told to
+            return unstored.stored(error)
+        except BaseException:
+            self._lost(unstored)
+            raise
+        exchange = unstored.stored()
+        unstored.sketch()
+        return exchange
+
+    def _unstored(
         self,
         response: Response | Json,
         state: State,
         key: str,
         usage: Usage | None,
         text: str | None = None,
-    ) -> Exchange:
-        outcome: str | None = "not_stored"
+    ) -> Unstored:
         try:
             sample = self._question.sample
-            exchange = self._recorder.keep(self._clean, key, sample, response, state, text)
-            outcome = None if state is State.COMPLETE else "incomplete"
-        finally:
-            self._tell(response, state, is_kept=outcome is None)
-            self._end(usage, outcome)
-        if state is State.COMPLETE:
-            self._recorder.report.recorded(key)
+            exchange = self._recorder.to_keep(self._clean, key, sample, response, state, text)
+        except BaseException:
+            self._tell(response, state)
+            self._end(usage, "not_stored")
+            raise
+        self._over = True
+        return Unstored(self, exchange, response, usage)
+
+    def _stored(self, unstored: Unstored, error: Exception | None) -> Exchange:
+        exchange, response = unstored.exchange, unstored.response
+        if error is not None:
+            self._lost(unstored)
+            if isinstance(error, TapesError):
+                raise _tape_failed(error) from error
+            raise error
+        is_whole = exchange.state is State.COMPLETE
+        self._tell(response, exchange.state, is_kept=is_whole)
+        self._end(unstored.usage, None if is_whole else "incomplete")
+        if is_whole:
+            self._recorder.report.recorded(exchange.key)
             self._answer.came()
             if is_passing(response):
                 self._question.was_given_an_error()
         return exchange
+
+    def _sketch(self, exchange: Exchange) -> None:
+        if exchange.state is State.COMPLETE:
+            self._recorder.sketches.add(exchange.key, self._clean.leaves_later())
+
+    def _lost(self, unstored: Unstored) -> None:
+        self._tell(unstored.response, unstored.exchange.state)
+        self._end(unstored.usage, "not_stored")
 
     def _tell(self, response: Response | Json, state: State, *, is_kept: bool = False) -> None:
         """Tell the witness, where there is one."""
@@ -393,6 +467,29 @@ class Permit:
             self._recorder.report.count("live")
             if outcome:
                 self._recorder.report.count(outcome)
+
+
+def put_all(unstored: Sequence[Unstored]) -> list[Exchange | CassetteError | Exception]:
+    """Put the ends of several permits on the tape that they share, durably and together.
+
+    Gives each end's exchange, or what `finish` would have raised for it.
+    """
+    if not unstored:
+        return []
+    tape = unstored[0].permit.tape
+    errors = append_all(tape, [end.exchange for end in unstored])
+    return [_outcome(end, error) for end, error in zip(unstored, errors, strict=True)]
+
+
+def _outcome(end: Unstored, error: Exception | None) -> Exchange | CassetteError | Exception:
+    try:
+        return end.stored(error)
+    except (CassetteError, Exception) as failure:  # noqa: BLE001  # handed on as a value
+        return failure
+
+
+def _tape_failed(error: TapesError) -> TapeFailed:
+    return TapeFailed(error.message, error.remedy)
 
 
 def _plain(response: Response) -> bytes:

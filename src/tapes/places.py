@@ -29,14 +29,20 @@ class Difference:
 
 def leaves(value: Json, place: str = "") -> Iterator[tuple[str, Json]]:
     """Every leaf of a value with its place."""
+    found: list[tuple[str, Json]] = []
+    _gather(value, place, found)
+    return iter(found)
+
+
+def _gather(value: Json, place: str, found: list[tuple[str, Json]]) -> None:
     if isinstance(value, dict) and value:
         for name, item in value.items():
-            yield from leaves(item, f"{place}.{name}" if place else name)
+            _gather(item, f"{place}.{name}" if place else name, found)
     elif isinstance(value, list) and value:
         for number, item in enumerate(value):
-            yield from leaves(item, f"{place}[{number}]")
+            _gather(item, f"{place}[{number}]", found)
     else:
-        yield place or WHOLE, value
+        found.append((place or WHOLE, value))
 
 
 def leaves_of(

@@ -81,6 +81,8 @@ _SETTING = re.compile(
 _REMEMBERED_LENGTH = 8
 # Texts of this length are remembered as harmless, so many at most.
 _SHORT, _HARMLESS = 200, 4096
+# So many heads of requests are remembered: a client sends the same one again and again.
+_HEADS = 256
 _NUMBER = re.compile(r"[-+.\deE]+")
 _WORD_OF_TEXT = re.compile(r"[A-Za-z]{1,19}")
 
@@ -108,6 +110,7 @@ class Redactor:
     keep: frozenset[str] = frozenset()
     _seen: dict[str, str] = field(default_factory=dict)  # replaced as a whole, never changed
     _spellings: tuple[str, ...] = ()
+    _heads: dict[Headers, tuple[tuple[str, ...], Headers]] = field(default_factory=dict)
     _harmless: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _is_thorough: bool = False
@@ -119,17 +122,17 @@ class Redactor:
 
     def request(self, request: Request) -> Request:
         """The request without secrets; the same object where nothing had to change."""
-        self._learn_from(request.headers)
+        known = self._heads.get(request.headers)
+        if known is None:
+            self._learn_from(request.headers)
         for name, _, value in _query_pairs(request.url):
             if is_credential_parameter(name, value):
                 self._learn(name, unquote_plus(value))
         _, password = _user_of(request.url)
         self._learn("password", unquote(password))
-        headers = tuple(
-            (name, self.text(value))
-            for name, value in request.headers
-            if name.lower() in _KEPT_REQUEST_HEADERS or name.lower() in self.keep
-        )
+        if known is None or known[0] is not self._spellings:
+            known = self._head(request.headers)
+        headers = known[1]
         body, plain = request.body, plain_body(request)
         media = media_type(request.headers)
         clean = self._form(plain) if media == _FORM else self.body(plain)
@@ -138,6 +141,19 @@ class Redactor:
             headers = tuple(pair for pair in headers if pair[0].lower() != "content-encoding")
         cleaned = Request(request.method, self.url(request.url), headers, body)
         return request if cleaned == request else cleaned
+
+    def _head(self, headers: Headers) -> tuple[tuple[str, ...], Headers]:
+        """The headers that come to rest, remembered with all that was known to be secret."""
+        spellings = self._spellings
+        kept = tuple(
+            (name, self.text(value))
+            for name, value in headers
+            if name.lower() in _KEPT_REQUEST_HEADERS or name.lower() in self.keep
+        )
+        if len(self._heads) >= _HEADS:
+            self._heads.clear()
+        self._heads[headers] = known = (spellings, kept)
+        return known
 
     def response(self, response: Response) -> Response:
         """The response without secrets. A changed body loses its content coding with its length."""
@@ -310,6 +326,8 @@ class Redactor:
     def _by_pattern(self, text: str) -> Iterator[Finding]:
         suspects = suspects_in(text)
         extra = (PRIVATE_KEY,) if PRIVATE_KEY_MARKER in text else ()
+        if not (suspects or extra or self._is_thorough):
+            return
         for pattern in (*self.patterns, *extra):
             for start, end in pattern.find(text, suspects):
                 yield Finding(pattern.name, start, end, self._word(pattern, text[start:end]))
@@ -343,7 +361,7 @@ class Redactor:
                     self._learn(name, credential)
 
     def _learn(self, name: str, value: str) -> None:
-        if not _is_memorable(value) or value in self._seen:
+        if value in self._seen or not _is_memorable(value):
             return
         with self._lock:
             self._seen = {**self._seen, value: placeholder(name)}

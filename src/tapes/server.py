@@ -39,8 +39,9 @@ log = logging.getLogger(__name__)
 # What answers under way may take once the server is told to stop.
 STOP_S = 5.0
 _BACKLOG = 1024
-# Threads that decide and record give the loop its turn after this; the default is ten times that.
-_SWITCH_S = 0.0005
+# Threads that decide and record give the loop its turn after this: an event of a stream must not
+# wait for an answer that is made ready. The default is fifty times that.
+_SWITCH_S = 0.0001
 
 
 # --- from settings to a set-up ----------------------------------------------------------------

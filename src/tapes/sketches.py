@@ -19,10 +19,11 @@ import os
 import stat
 import struct
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice, repeat
 from pathlib import Path
+from typing import TypeVar
 from zlib import crc32
 
 from tapes.jsontext import Json
@@ -30,6 +31,8 @@ from tapes.tape.base import Tape
 from tapes.tape.beside import make_local
 
 log = logging.getLogger(__name__)
+
+Taken = TypeVar("Taken")
 
 _LEAVES, _WORDS = 4, 6
 _PARTS = _LEAVES + 1 + _WORDS
@@ -46,6 +49,7 @@ _SAMPLE = 2_000
 # What is read of a long text, at its begin and at its end.
 _READ = 512
 _AT_ONCE = 32
+_UNMADE = 512
 # What a shared hash is worth, by how many of the recordings have it.
 _WORTH = ((0.5, 1), (0.05, 3), (0.005, 8))
 _WORTH_OF_RARE = 20
@@ -101,7 +105,9 @@ class Sketches:
         self._tape_file = None if local is None else local.parent / tape.name
         self._began_empty = not self._size()
         self._rows: memoryview | None = None
-        self._pending: list[bytes] = []
+        # Whoever makes a sketch of it, and what was made.
+        self._unmade: deque[tuple[str, Callable[[], Mapping[str, Json]]]] = deque()
+        self._pending: deque[bytes] = deque()
         self._is_complete = self._has_written = False
 
     def _size(self) -> int:
@@ -125,18 +131,26 @@ class Sketches:
     # --- keeping
 
     def add(self, key: str, leaves: Callable[[], Mapping[str, Json]]) -> None:
-        """Keep the sketch of a recording before long, if the tape is large or becomes so."""
+        """Keep the sketch of a recording before long, if the tape is large or becomes so.
+
+        `leaves` is asked for them then, so what it knows must not change.
+        """
         if self._file is None:
             return
-        self._pending.append(row_of(key, leaves()))
-        if len(self._pending) % _AT_ONCE == 0:
+        self._unmade.append((key, leaves))
+        if len(self._unmade) % _AT_ONCE == 0:
             self.flush()
+        if len(self._unmade) >= _UNMADE:  # a small tape whose recordings replace each other
+            self._make()
 
     def flush(self) -> None:
         """Keep what was added."""
-        if self._pending and self.are_kept:
-            pending, self._pending = self._pending, []
-            self.add_rows(pending)
+        if (self._unmade or self._pending) and self.are_kept:
+            self._make()
+            self.add_rows(list(_taken(self._pending)))
+
+    def _make(self) -> None:
+        self._pending.extend(row_of(key, leaves()) for key, leaves in _taken(self._unmade))
 
     def settle(self) -> None:
         """Keep what was added, once the tape is closed."""
@@ -246,6 +260,15 @@ class Sketches:
         assert isinstance(data, bytes)
         row = data[number * _ROW.size : (number + 1) * _ROW.size]
         return row[:32].hex() if _is_whole(row) else None
+
+
+def _taken(some: deque[Taken]) -> Iterator[Taken]:
+    """What is in it, taken out: by one thread where several look."""
+    while some:
+        try:
+            yield some.popleft()
+        except IndexError:
+            return
 
 
 def row_of(key: str, leaves: Mapping[str, Json]) -> bytes:

@@ -91,6 +91,7 @@ _STREAM_TYPES = ("text/event-stream", "application/x-ndjson", "application/ndjso
 _STREAM_BEGINS = ("data:", "event:", "id:", "retry:", ":", "[")
 _MEMBER = re.compile(r'"(?P<name>[A-Za-z_]+)"\s*:\s*"(?P<value>(?:[^"\\]|\\.)*)"')
 _INDEX = re.compile(r'"(?:index|content_index|output_index|choice)"\s*:\s*(\d+)')
+_SHORTEST_LINE = len("data:")
 _PLAIN_DATA = re.compile(r"data:(?! ?[\[{]) ?(?P<value>[^\r]*)")
 
 
@@ -106,17 +107,24 @@ def _joined_streams(text: str) -> Iterator[View]:
     fragments: dict[tuple[str, str | None], list[Span]] = {}
     position = 0
     for line in text.split("\n"):
+        if len(line) < _SHORTEST_LINE:  # most of them end an event
+            position += len(line) + 1
+            continue
         index = ",".join(_INDEX.findall(line))
         found = [*_MEMBER.finditer(line)]
         plain = None if found else _PLAIN_DATA.match(line)
         for match in (plain,) if plain else found:
             name = "" if plain else match["name"]
-            span = (position + match.start("value"), position + match.end("value"))
+            start, end = match.span("value")
+            span = (position + start, position + end)
             fragments.setdefault((name, None), []).append(span)
             if index:
                 fragments.setdefault((name, index), []).append(span)
         position += len(line) + 1
-    yield from (_joined(text, spans) for spans in fragments.values() if len(spans) > 1)
+    for (name, of_index), spans in fragments.items():
+        is_again = of_index is not None and spans == fragments[name, None]  # there is one index
+        if len(spans) > 1 and not is_again:
+            yield _joined(text, spans)
 
 
 def _joined(text: str, fragments: list[Span]) -> View:

@@ -6,7 +6,7 @@ import hashlib
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -591,9 +591,9 @@ def test_the_end_of_a_stream_is_held_back_until_the_tape_has_it(tmp_path: Path) 
     on_disk = threading.Event()
 
     class Slow(JsonlTape):
-        def append(self, exchange: Exchange) -> None:
+        def append_all(self, exchanges: Sequence[Exchange]) -> list[Exception | None]:
             on_disk.wait(10)
-            super().append(exchange)
+            return super().append_all(exchanges)
 
     with (
         serving(chunks(EVENT, LAST)) as upstream,

@@ -154,3 +154,48 @@ def test_a_leader_that_was_stopped_at_the_wrong_instant_is_replaced() -> None:
     commits.submit(1)
     commits.submit(2)
     assert written == [1, 2]
+
+
+def test_items_that_are_given_together_are_written_together() -> None:
+    batches: list[list[int]] = []
+
+    def write(batch: Sequence[int]) -> int:
+        batches.append(list(batch))
+        if batch[0] == 2:
+            raise OSError("no room for 2")
+        return 1 if batch[0] == 1 else len(batch)
+
+    def item_of(source: str) -> int:
+        return int(source)
+
+    commits = GroupCommit(write)
+    errors = commits.submit_all(["1", "2", "three", "4", "5"], item_of)
+    assert batches == [[1, 2, 4, 5], [2, 4, 5], [4, 5]]
+    assert [type(error) for error in errors] == [
+        type(None), OSError, ValueError, type(None), type(None)
+    ]  # fmt: skip
+    assert commits.submit_all([], item_of) == []
+    assert commits.submit_all(["x"], item_of)[0] is not None
+
+
+def test_many_threads_that_give_many_items_lose_none() -> None:
+    written: Counter[int] = Counter()
+    together = threading.Barrier(8)
+
+    def write(batch: Sequence[int]) -> int:
+        some = batch[: max(1, len(batch) // 2)]
+        written.update(some)
+        return len(some)
+
+    commits = GroupCommit(write)
+
+    def work(worker: int) -> None:
+        together.wait(60)
+        for n in range(50):
+            mine = range(worker * 500 + n * 10, worker * 500 + n * 10 + 10)
+            assert commits.submit_all(mine, int) == [None] * 10
+            assert all(written[item] == 1 for item in mine)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert written == Counter(range(4000))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from tapes.capture.asked import Asked, ProxyMode, Setup
 from tapes.capture.http1 import RequestHead
+from tapes.capture.keeping import Keepers
 from tapes.capture.memo import Memo
 from tapes.capture.upstream import Pool
 from tapes.capture.watching import Outcome, Seen, Watch, Watcher
@@ -54,7 +55,7 @@ class Desk:
     watcher: Watcher | None = None
     memo: Memo = field(default_factory=Memo)
     deciders: Workers = field(default_factory=lambda: Workers(_THREADS, "decide"))
-    keepers: Workers = field(default_factory=lambda: Workers(_THREADS, "keep"))
+    keepers: Keepers = field(default_factory=lambda: Keepers(Workers(_THREADS, "keep")))
     started: float = field(default_factory=time.time)
     requests: int = 0
     passed: int = 0

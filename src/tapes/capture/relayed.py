@@ -26,7 +26,7 @@ from tapes.capture.upstream import UpstreamConnection
 from tapes.capture.watching import Watch
 from tapes.errors import CassetteError, TapeFailed
 from tapes.exchange import State
-from tapes.permit import Permit
+from tapes.permit import Permit, Unstored
 
 log = logging.getLogger(__name__)
 
@@ -134,10 +134,9 @@ class Relayed:
         if permit is None:
             return
         if self._head is not None:
-            work: Callable[[], object] = partial(permit.abandon, state)
+            self._keep(partial(permit.abandoning, state), permit, _nothing)
         else:
-            work = partial(permit.failed, we_left=we_left)
-        self._keep(work, permit, lambda _: None)
+            self._give_back(permit, we_left=we_left)
 
     # --- the answer
 
@@ -228,7 +227,7 @@ class Relayed:
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             upstream.leave()
-        self._keep(partial(permit.failed, we_left=True), permit, lambda _: None)
+        self._give_back(permit, we_left=True)
         if self._holds_whole:
             self._say(refusal(error, self._asked.dialect), keep_alive=False)
         else:
@@ -256,26 +255,31 @@ class Relayed:
         if permit is None:
             self._client.end(keep_alive=self._keeps_alive)
         else:
-            self._keep(permit.finish, permit, self._kept)
+            self._keep(permit.finishing, permit, self._kept)
 
     def _keep(
         self,
-        work: Callable[[], object],
+        ending: Callable[[], Unstored | None],
         permit: Permit,
         then: Callable[[BaseException | None], None],
     ) -> None:
-        """End a permit in a thread, and wake who waits for it."""
-        cassette = self._asked.cassette
+        """End a permit and keep what came, and wake who waits for it."""
+        self._desk.keepers.keep(permit.tape, ending, partial(self._landed, permit, then))
 
-        def done(result: object) -> None:
-            error = result if isinstance(result, BaseException) else None
-            if error is not None:
-                log.error("an answer could not be kept", exc_info=error)
-            if cassette is not None:
-                self._desk.landed(cassette, permit.key)
-            then(error)
+    def _give_back(self, permit: Permit, *, we_left: bool) -> None:
+        """End a permit whose call came to nothing, and wake who waits for it."""
+        work = partial(permit.failed, we_left=we_left)
+        self._desk.keepers.do(work, partial(self._landed, permit, _nothing))
 
-        self._desk.keepers.do(work, done)
+    def _landed(
+        self, permit: Permit, then: Callable[[BaseException | None], None], result: object
+    ) -> None:
+        error = result if isinstance(result, BaseException) else None
+        if error is not None:
+            log.error("an answer could not be kept", exc_info=error)
+        if self._asked.cassette is not None:
+            self._desk.landed(self._asked.cassette, permit.key)
+        then(error)
 
     def _kept(self, error: BaseException | None) -> None:
         """The tape has the answer, or could not take it (rule 2)."""
@@ -317,3 +321,7 @@ class Relayed:
             data = without_body(data)
         self._client.write(data)
         self._client.end(keep_alive=keep_alive)
+
+
+def _nothing(_error: BaseException | None) -> None:
+    """Nobody waits for what came of it."""

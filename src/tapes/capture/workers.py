@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from tapes.errors import CassetteError
@@ -29,7 +30,7 @@ class Workers:
         self._threads: list[threading.Thread] = []
         self._todo: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._open = 0  # how much was given and has not been told; the loop's own
-        self._done: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._done: deque[Callable[[], object]] = deque()
         self._is_called = False
 
     def do(
@@ -49,30 +50,40 @@ class Workers:
     def _run(self) -> None:
         while (item := self._todo.get()) is not None:
             work, then = item
-            self._done.append((then, _outcome(work)))
-            if not self._is_called:
-                self._is_called = True
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody to be told
-                    self._loop.call_soon_threadsafe(self._tell)
+            self.tell(partial(self._finished, then, outcome_of(work)))
+
+    def tell(self, what: Callable[[], object]) -> None:
+        """Have this called on the loop, before what is told later. From any thread."""
+        self._done.append(what)
+        if not self._is_called:
+            self._is_called = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody to be told
+                self._loop.call_soon_threadsafe(self._tell)
+
+    def _finished(self, then: Callable[[Any], None], result: Any) -> None:
+        self._open -= 1
+        then(result)
 
     def _tell(self) -> None:
         # First, so that whoever is done after the last look calls again.
         self._is_called = False
         while self._done:
-            then, result = self._done.popleft()
-            self._open -= 1
-            then(result)
+            self._done.popleft()()
 
-    def close(self, patience_s: float) -> None:
-        """Let the threads finish what they were given, and go. Not for the loop: it waits."""
+    def close(self, patience_s: float) -> bool:
+        """Let the threads finish what they were given, and go. Not for the loop: it waits.
+
+        Says whether they all went in time.
+        """
         until = time.monotonic() + patience_s
         for _ in self._threads:
             self._todo.put(None)
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
 
-def _outcome(work: Callable[[], Result]) -> Result | CassetteError | Exception:
+def outcome_of(work: Callable[[], Result]) -> Result | CassetteError | Exception:
     """What a piece of work gives or raises: a refusal must not travel through the loop."""
     try:
         return work()

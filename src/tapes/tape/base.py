@@ -17,9 +17,9 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from tapes.budget import AnyLedger
 from tapes.errors import UnwritableTape
@@ -96,6 +96,34 @@ class SharedTape(Tape, Protocol):
     def flights(self) -> Flights:
         """Which keys have a live call under way, on whichever machine."""
         ...
+
+
+class ManyTape(Tape, Protocol):
+    """A tape that makes many exchanges durable at the price of one."""
+
+    def append_all(self, exchanges: Sequence[Exchange]) -> list[Exception | None]:
+        """As `append` for each of them, in order; gives what it would have raised, or None."""
+        ...
+
+
+def takes_many(tape: Tape) -> TypeGuard[ManyTape]:
+    """Whether a tape keeps many exchanges at once."""
+    return hasattr(tape, "append_all")
+
+
+def append_all(tape: Tape, exchanges: Sequence[Exchange]) -> list[Exception | None]:
+    """Keep exchanges in order, together where the tape can; what came of each."""
+    if takes_many(tape):
+        return tape.append_all(exchanges)
+    return [_appended(tape, exchange) for exchange in exchanges]
+
+
+def _appended(tape: Tape, exchange: Exchange) -> Exception | None:
+    try:
+        tape.append(exchange)
+    except Exception as error:  # noqa: BLE001  # handed on as a value
+        return error
+    return None
 
 
 def is_key(text: str) -> bool:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
+Source = TypeVar("Source")
 
 
 class _Ticket(Generic[Item]):
@@ -60,20 +61,43 @@ class GroupCommit(Generic[Item]):
     def submit(self, item: Item) -> None:
         """Have the item written, by this thread or by one that is already at it."""
         ticket = _Ticket(item)
-        try:
-            with self._mutex:
-                self._waiting.append(ticket)
-                ticket.leads = not self._has_leader
-                self._has_leader = True
-            if not ticket.leads:
-                self._wait(ticket)
-            if ticket.leads:
-                with self._writing:
-                    self._commit_all()
-        finally:
-            self._leave(ticket)
+        self._see_written((ticket,))
         if ticket.error is not None:
             raise ticket.error
+
+    def submit_all(
+        self, sources: Sequence[Source], item_of: Callable[[Source], Item]
+    ) -> list[Exception | None]:
+        """Have an item made of each source and all written together.
+
+        Gives what making or writing each of them raised, or None.
+        """
+        results: list[Exception | _Ticket[Item]] = []
+        for source in sources:
+            try:
+                results.append(_Ticket(item_of(source)))
+            except Exception as error:  # noqa: BLE001  # it is the caller's to raise
+                results.append(error)
+        self._see_written([one for one in results if isinstance(one, _Ticket)])
+        return [one.error if isinstance(one, _Ticket) else one for one in results]
+
+    def _see_written(self, tickets: Sequence[_Ticket[Item]]) -> None:
+        if not tickets:
+            return
+        try:
+            with self._mutex:
+                self._waiting.extend(tickets)
+                tickets[0].leads = not self._has_leader
+                self._has_leader = True
+            for ticket in tickets:
+                if not ticket.leads and not ticket.done:
+                    self._wait(ticket)
+                if ticket.leads:
+                    with self._writing:
+                        self._commit_all()
+        finally:
+            for ticket in tickets:
+                self._leave(ticket)
 
     def _wait(self, ticket: _Ticket[Item]) -> None:
         while not ticket.wait(_PATIENCE_S):

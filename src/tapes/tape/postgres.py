@@ -183,6 +183,13 @@ class PostgresTape:
 
     def append(self, exchange: Exchange) -> None:
         """Keep an exchange; on return it is durable. Raises UnwritableTape, NotAnAnswer."""
+        self._commits.submit(self._item(exchange))
+
+    def append_all(self, exchanges: Sequence[Exchange]) -> list[Exception | None]:
+        """Keep exchanges in order, with one commit; what `append` would have raised for each."""
+        return self._commits.submit_all(exchanges, self._item)
+
+    def _item(self, exchange: Exchange) -> _Item:
         self._require_open()
         row, bodies = row_and_bodies(exchange)
         text = write_row(row, of_bytes=is_of_bytes(exchange)).decode()
@@ -190,7 +197,7 @@ class PostgresTape:
             self._tape, exchange.key, str(exchange.state), exchange.canonicalizer,
             exchange.recorded_at, text,
         )  # fmt: skip
-        self._commits.submit((values, bodies))
+        return values, bodies
 
     def _write(self, batch: Sequence[_Item]) -> int:
         """Insert a batch, or its first where it cannot be inserted whole; gives the number."""
