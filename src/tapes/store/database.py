@@ -5,7 +5,7 @@ Knows nothing of what is kept in it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -91,6 +91,32 @@ class WordIndex(ABC):
         """Forget everything, to take it in anew."""
 
 
+class Shape:
+    """An insert of rows with these columns, as text, and how their values are bound."""
+
+    def __init__(self, table: Table, names: Sequence[str], dialect: Dialect) -> None:
+        compiled = table.insert().compile(dialect=dialect, column_keys=list(names))
+        self.sql = str(compiled)
+        order = getattr(compiled, "positiontup", None)
+        self._is_positional = order is not None
+        self._columns = [
+            (name, table.c[name].type.dialect_impl(dialect).bind_processor(dialect))
+            for name in order or names
+        ]
+
+    def bound(self, rows: Iterable[Mapping[str, Any]]) -> list[Any]:
+        """The values of rows as the driver takes them."""
+        columns = self._columns
+        if self._is_positional:
+            return [
+                tuple([row[n] if bind is None else bind(row[n]) for n, bind in columns])
+                for row in rows
+            ]
+        return [
+            {n: row[n] if bind is None else bind(row[n]) for n, bind in columns} for row in rows
+        ]
+
+
 class Database(ABC):
     """A database and what is its own way."""
 
@@ -98,6 +124,9 @@ class Database(ABC):
     dialect: Dialect
     span_words: WordIndex
     session_words: WordIndex
+
+    def __init__(self) -> None:
+        self._shapes: dict[tuple[str, tuple[str, ...]], Shape] = {}
 
     @property
     def is_postgres(self) -> bool:
@@ -107,6 +136,20 @@ class Database(ABC):
     def insert(self, table: Table) -> Any:
         """An insert that can say what happens where there is such a row."""
         return postgresql.insert(table) if self.is_postgres else sqlite.insert(table)
+
+    def insert_rows(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Insert rows that all have the same columns, straight through the driver.
+
+        SQLAlchemy makes the statement and says how each type is bound, once for each shape: to
+        have it look at every value of every row takes longer than the database needs.
+        """
+        names = tuple(rows[0])
+        shape = self._shapes.get((table.name, names))
+        if shape is None:
+            shape = self._shapes[table.name, names] = Shape(table, names, self.dialect)
+        connection.exec_driver_sql(shape.sql, shape.bound(rows))
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Connection]:
