@@ -23,6 +23,7 @@ from tapes.store.packing import (
     check_of,
     common_prefix,
     pack,
+    pack_against,
     unpack,
 )
 from tapes.store.tables import blobs, raw_turns
@@ -135,8 +136,8 @@ def packed_body(connection: Connection, prepared: Prepared, base: Base | None) -
 
 def _packed(body: bytes, base: Base | None, depth: int) -> PackedBody:
     cuts: tuple[Cut, ...] = ()
-    packed = None if base is None else pack(body, base.body)
-    if packed is None or packed.way is Way.WHOLE:
+    packed = None if base is None else pack_against(body, base.body)
+    if packed is None:
         base, depth = None, 0
         left, cuts = cut(body)
         packed = pack(left)

@@ -19,6 +19,11 @@ from tapes.store.columns import POSTGRES
 Insert = sqlite.Insert | postgresql.Insert
 
 
+def insert_into(table: Table, *, is_postgres: bool) -> Any:
+    """An insert that can say what happens where there is such a row."""
+    return postgresql.insert(table) if is_postgres else sqlite.insert(table)
+
+
 @dataclass(frozen=True, slots=True)
 class Words:
     """The terms of one row: of prompts or titles, and of everything else."""
@@ -135,7 +140,7 @@ class Database(ABC):
 
     def insert(self, table: Table) -> Any:
         """An insert that can say what happens where there is such a row."""
-        return postgresql.insert(table) if self.is_postgres else sqlite.insert(table)
+        return insert_into(table, is_postgres=self.is_postgres)
 
     def insert_rows(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
