@@ -39,7 +39,7 @@ class Pace:
     quiet_ms: int = 40
     longest_ms: int = 250
     idle_ms: int = 250
-    at_once: int = 16
+    at_once: int = 32
 
 
 @dataclass(slots=True)

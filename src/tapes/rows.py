@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from functools import lru_cache
 from operator import attrgetter
 from uuid import UUID, uuid5
 
@@ -389,8 +390,12 @@ def parent_session_id_of(envelope: Envelope) -> str | None:
 
 
 def _session_id(envelope: Envelope, harness_session_id: str) -> str:
-    org = envelope.org_id or NO_ORG
-    return str(uuid5(_SESSIONS, "\0".join((org, envelope.harness_id, harness_session_id))))
+    return _id_of(envelope.org_id or NO_ORG, envelope.harness_id, harness_session_id)
+
+
+@lru_cache(maxsize=10_000)
+def _id_of(*names: str) -> str:
+    return str(uuid5(_SESSIONS, "\0".join(names)))
 
 
 def key_of_row(row: Row) -> tuple[str, ...]:

@@ -352,9 +352,7 @@ class _Batch:
         if not self.database.is_postgres:
             self.database.insert_rows(connection, raw_turns, rows)
             return
-        statement = self.database.insert(raw_turns).on_conflict_do_nothing()
-        kept = connection.execute(statement.returning(raw_turns.c.id), rows).all()
-        if len(kept) < len(rows):
+        if self.database.insert_new_rows(connection, raw_turns, rows) < len(rows):
             raise _LookAgain
 
     # --- what is to be derived

@@ -99,8 +99,9 @@ class WordIndex(ABC):
 class Shape:
     """An insert of rows with these columns, as text, and how their values are bound."""
 
-    def __init__(self, table: Table, names: Sequence[str], dialect: Dialect) -> None:
-        compiled = table.insert().compile(dialect=dialect, column_keys=list(names))
+    def __init__(self, insert: Insert, names: Sequence[str], dialect: Dialect) -> None:
+        compiled = insert.compile(dialect=dialect, column_keys=list(names))
+        table = insert.table
         self.sql = str(compiled)
         order = getattr(compiled, "positiontup", None)
         self._is_positional = order is not None
@@ -131,7 +132,7 @@ class Database(ABC):
     session_words: WordIndex
 
     def __init__(self) -> None:
-        self._shapes: dict[tuple[str, tuple[str, ...]], Shape] = {}
+        self._shapes: dict[tuple[str, tuple[str, ...], bool], Shape] = {}
 
     @property
     def is_postgres(self) -> bool:
@@ -150,11 +151,23 @@ class Database(ABC):
         SQLAlchemy makes the statement and says how each type is bound, once for each shape: to
         have it look at every value of every row takes longer than the database needs.
         """
-        names = tuple(rows[0])
-        shape = self._shapes.get((table.name, names))
-        if shape is None:
-            shape = self._shapes[table.name, names] = Shape(table, names, self.dialect)
+        shape = self._shape(table, rows, is_new=False)
         connection.exec_driver_sql(shape.sql, shape.bound(rows))
+
+    def insert_new_rows(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+    ) -> int:
+        """The same, but for rows that are there already; gives the number of those that came."""
+        shape = self._shape(table, rows, is_new=True)
+        return connection.exec_driver_sql(shape.sql, shape.bound(rows)).rowcount
+
+    def _shape(self, table: Table, rows: Sequence[Mapping[str, Any]], *, is_new: bool) -> Shape:
+        key = (table.name, tuple(rows[0]), is_new)
+        if key not in self._shapes:
+            insert = self.insert(table)
+            insert = insert.on_conflict_do_nothing() if is_new else insert
+            self._shapes[key] = Shape(insert, key[1], self.dialect)
+        return self._shapes[key]
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Connection]:
