@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UV_VERSION := 0.13.9
 
-.PHONY: help demo test check fix bench serve lock clean
+.PHONY: help demo test check fix bench serve screenshots vendor lock clean
 help: ## these lines
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -33,8 +33,14 @@ fix: $(READY) ## mend what the linter can mend
 bench: $(READY) ## speed and memory beside peers and physical limits
 	@$(BIN)/python -m benchmarks
 
-serve: $(READY) ## the proxy on port 8080, with the tape and the upstreams of the settings
-	@$(BIN)/tapes serve proxy
+serve: $(READY) ## the proxy (8080), the read API and its page (8081), the private door (8082)
+	@$(BIN)/tapes serve
+
+screenshots: $(READY) ## the pictures of the page in docs/images
+	@$(BIN)/python tools/screenshots.py
+
+vendor: $(READY) ## take the page's third-party files from npm anew
+	@$(BIN)/python tools/vendor_page.py
 
 lock: ## resolve the tested versions anew
 	@$(BIN)/uv pip compile --quiet --universal --no-header --no-emit-index-url --extra dev pyproject.toml -o requirements.lock

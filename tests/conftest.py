@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -49,9 +50,11 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture
-def database(postgres: Postgres) -> str:
+def database(postgres: Postgres) -> Iterator[str]:
     """The address of a database that this test alone uses."""
-    return postgres.new_database(f"test_{next(_numbers)}")
+    name = f"test_{next(_numbers)}"
+    yield postgres.new_database(name)
+    postgres.drop_database(name)
 
 
 @pytest.fixture
@@ -63,22 +66,43 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
 OpenStore = Callable[[], SqlStore]
 
 
+@pytest.fixture(scope="session")
+def empty_store_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database file with the tables of a store: copied faster than made."""
+    path = tmp_path_factory.mktemp("empty") / "tapes.db"
+    open_sqlite(path).close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def empty_store_database(postgres: Postgres) -> str:
+    """The name of a database with the tables of a store: copied faster than made."""
+    open_postgres(postgres.new_database("empty_store")).close()
+    return "empty_store"
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
     """Opens one and the same store, as often as it is called: each database in turn."""
-    dsn = request.getfixturevalue("database") if request.param == "postgres" else ""
+    dsn, path = "", tmp_path / ".tapes" / "tapes.db"
+    name = f"test_{next(_numbers)}"
+    if request.param == "postgres":
+        template = request.getfixturevalue("empty_store_database")
+        dsn = request.getfixturevalue("postgres").new_database(name, template)
+    else:
+        path.parent.mkdir()
+        shutil.copy(request.getfixturevalue("empty_store_file"), path)
     opened: list[SqlStore] = []
 
     def open_once_more() -> SqlStore:
-        if request.param == "postgres":
-            opened.append(open_postgres(dsn))
-        else:
-            opened.append(open_sqlite(tmp_path / ".tapes" / "tapes.db"))
+        opened.append(open_postgres(dsn) if dsn else open_sqlite(path))
         return opened[-1]
 
     yield open_once_more
     for each in opened:
         each.close()
+    if dsn:
+        request.getfixturevalue("postgres").drop_database(name)
 
 
 @pytest.fixture

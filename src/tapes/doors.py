@@ -34,7 +34,13 @@ _RULES: tuple[tuple[Door, str, re.Pattern[str]], ...] = (
     (Door.INGEST, "", re.compile(r"/v1/ingest(/.*)?")),
     (Door.INGEST, "POST", re.compile(r"/v1/(traces|logs|metrics)/?")),  # OTLP over HTTP
     (Door.API, "", re.compile(r"/v1/(sessions|traces|spans|turns|stats|search|find)(/.*)?")),
-    (Door.API, "", re.compile(r"/v1/(changes|facets|fields|cassettes|mcp|admin|audit)(/.*)?")),
+    (
+        Door.API,
+        "",
+        re.compile(
+            r"/v1/(changes|facets|fields|histogram|tapes|misses|cassettes|mcp|admin|audit)(/.*)?"
+        ),
+    ),
     (
         Door.PROXY,
         "POST",

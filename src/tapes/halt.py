@@ -6,7 +6,8 @@ whatever it is waiting for. What cannot be handed over ends the process at its e
 
 Rule 1: one message a process, on standard error, and a status that is not zero.
 Rule 2: the main thread is not interrupted while it starts another thread, which would then be
-        known to nobody and keep the process alive; nor after its last line, where nobody listens.
+        known to nobody and keep the process alive; nor while it starts an event loop, which could
+        then not be closed; nor after its last line, where nobody listens.
 
 A server never comes here: it turns refusals into answers.
 """
@@ -32,6 +33,8 @@ _TRIES, _PAUSE_S = 200, 0.005
 # Where a thread is started, and where the interpreter waits for threads: file and function.
 _STARTING = (("threading.py", "start"), ("futures/thread.py", "submit"))
 _ENDING = (("threading.py", "_shutdown"),)
+# What starts and ends an event loop; between the two a loop runs.
+_LOOPING = (("asyncio/runners.py", "run"),)
 
 _undelivered: deque[CassetteError] = deque()
 _listening = False
@@ -73,7 +76,7 @@ def _hand_over(error: CassetteError) -> None:
 def _deliver(_number: int, frame: FrameType | None) -> None:
     global _ends, _was_said
     while frame is not None:
-        if _is_in(frame, _STARTING):
+        if _is_in(frame, _STARTING) or (_is_in(frame, _LOOPING) and not _runs_loop()):
             return  # whoever sent the signal sends it again
         if _is_in(frame, _ENDING):
             _ends = True
@@ -84,6 +87,11 @@ def _deliver(_number: int, frame: FrameType | None) -> None:
         _undelivered.clear()
         _was_said = True  # the interpreter does, when nobody stops the error
         raise error
+
+
+def _runs_loop() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 def _is_in(frame: FrameType, functions: tuple[tuple[str, str], ...]) -> bool:

@@ -46,8 +46,9 @@ _RETAIN_S = 3600.0
 
 # Makes the application that stands in front of the API's own, and its life. The seam for services.
 InFront = Callable[[Api], tuple[App, contextlib.AbstractAsyncContextManager[object]]]
-# Makes the application of the ingest: from the store, and what to call when something is kept.
-Ingest = Callable[[Store, Callable[[], object]], App]
+# Makes the application of the ingest: from the store, what to call when something is kept, and
+# where the other servers are.
+Ingest = Callable[[Store, Callable[[], object], Mapping[Door, str]], App]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ async def serve(plan: Plan, ready: Callable[[Served], object], stopped: asyncio.
             stack.callback(api.changes.close)
         if ingest_door is not None and plan.ingest is not None:
             wake = projector.wake if projector is not None else (lambda: None)
-            ingest = plan.ingest[0](store, wake)
+            ingest = plan.ingest[0](store, wake, addresses)
             await stack.enter_async_context(ingest_door.serving(ingest))
         ready(Served(_those_of(plan, addresses), proxy))
         await stopped.wait()

@@ -90,3 +90,19 @@ def test_stats_add_up_what_the_lists_show(client: httpx.Client) -> None:
     assert stats["unpriced_calls"] == sum(t["unpriced_calls"] for t in traces)
     assert got(client, "/v1/stats", since="2099-01-01T00:00:00Z")["turn_count"] == 0
     refused(client, "/v1/stats", 400, until="soon")
+
+
+def test_a_histogram_counts_every_row_once(client: httpx.Client) -> None:
+    for noun in ("sessions", "traces", "spans"):
+        found = got(client, f"/v1/histogram/{noun}", parts=7)
+        counted = got(client, f"/v1/{noun}", count="exact")["count"]["value"]
+        assert sum(bar["rows"] for bar in found["bars"]) == counted
+        assert len(found["bars"]) <= 7
+
+
+def test_a_histogram_follows_the_filter(client: httpx.Client) -> None:
+    found = got(client, "/v1/histogram/sessions", q="has:tool_error")
+    assert [(bar["rows"], bar["failed"]) for bar in found["bars"]] == [(1, 1)]
+    nothing = got(client, "/v1/histogram/sessions", q="tag:none-of-them")
+    assert (nothing["since"], nothing["bars"]) == (None, [])
+    refused(client, "/v1/histogram/turns", 400)

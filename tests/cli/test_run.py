@@ -154,14 +154,19 @@ def test_signals_reach_the_command_and_it_decides(
     number: signal.Signals, to_group: bool, tmp_path: Path
 ) -> None:
     """What a terminal sends comes to the whole group, what a supervisor sends to the parent."""
-    with subprocess.Popen(
-        command("run", *python(HEARS)),
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
+    before = signal.signal(number, signal.SIG_DFL)  # ignored where the tests run in the background
+    try:
+        process = subprocess.Popen(
+            command("run", *python(HEARS)),
+            cwd=tmp_path,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    finally:
+        signal.signal(number, before)
+    with process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         if to_group:

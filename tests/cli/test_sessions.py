@@ -103,9 +103,9 @@ def test_other_formats_are_written_by_their_names(
 
 
 def test_sessions_are_compared(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    same = told(capsys, "sessions", "diff", "weather-live-2026-11-29", "weather-replay-2026-11-29")
+    same = told(capsys, "diff", "weather-live-2026-11-29", "weather-replay-2026-11-29")
     assert same["first_divergence"] is None
-    other = told(capsys, "sessions", "diff", CODING, "phrasebook", status=1)
+    other = told(capsys, "diff", CODING, "phrasebook", status=1)
     assert other["first_divergence"]["differences"]
 
 

@@ -448,22 +448,22 @@ def test_with_a_token_nobody_comes_in_without_it(
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "port"),
+    ("method", "path", "status", "told"),
     [
-        ("POST", "/v1/chat/completions", "8080"),
-        ("POST", "/anthropic/v1/messages", "8080"),
-        ("GET", "/v1/sessions", "8081"),
-        ("GET", "/v1/traces?session_id=x", "8081"),
-        ("GET", "/nothing", "/openapi"),
+        ("POST", "/v1/chat/completions", 421, ":8080/v1/chat"),
+        ("POST", "/anthropic/v1/messages", 421, ":8080/anthropic"),
+        ("GET", "/v1/sessions", 421, ":8081/v1/sessions"),
+        ("GET", "/v1/traces?session_id=x", 421, ":8081/v1/traces"),
+        ("GET", "/nothing", 404, "/openapi"),
     ],
 )
 def test_what_is_asked_at_the_wrong_port_is_told_the_right_one(
-    store: SqlStore, method: str, path: str, port: str
+    store: SqlStore, method: str, path: str, status: int, told: str
 ) -> None:
     with door(store) as client:
         answer = client.request(method, path)
-    assert answer.status_code == 404
-    assert port in answer.json()["error"]
+    assert answer.status_code == status
+    assert told in answer.json()["error"]
 
 
 # --- what it says of itself -------------------------------------------------------------------

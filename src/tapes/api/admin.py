@@ -133,5 +133,6 @@ def status(request: Request, core: TheCore, project: TheProject) -> Response:
         "counts": {what: dict(numbers) for what, numbers in core.store.counts().items()},
         "skipped": dict(project.skipped()),
         "derives": core.projector is not None,
+        "addresses": {str(door): address for door, address in core.addresses.items()},
     }
     return reply(request, body)

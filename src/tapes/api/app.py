@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from tapes.api import admin, changes, finding, governance, sessions, traces, turns
+from tapes.api import admin, changes, finding, governance, page, sessions, tapes, traces, turns
 from tapes.api.asking import Core, TheCore
 from tapes.api.changes import Changes
 from tapes.api.gate import FAILED, App, Bounds, Gate
@@ -41,6 +41,7 @@ ROUTERS = (
     sessions.router,
     traces.router,
     turns.router,
+    tapes.router,
     finding.router,
     changes.router,
     governance.router,
@@ -74,7 +75,8 @@ class Api:
     ) -> None:
         self.metrics = Metrics()
         self.changes = Changes()
-        self.inner = _application(Core(store, self.metrics, price, projector), self.changes)
+        core = Core(store, self.metrics, price, projector, addresses=addresses)
+        self.inner = _application(core, self.changes)
         self._document = _document(self.inner)
         self._gate = (keys or Keys(), bounds, addresses)
         self.app: App = self.behind_gate(self.inner)
@@ -104,6 +106,7 @@ def _application(core: Core, listeners: Changes) -> FastAPI:
         app.include_router(router)
     app.add_middleware(GZipMiddleware, minimum_size=2048, compresslevel=1)
     _add_pages(app)
+    page.mount(app)
     app.add_exception_handler(TapesError, _failed)
     app.add_exception_handler(RequestValidationError, _unreadable)
     app.add_exception_handler(HTTPException, _no_route)

@@ -4,7 +4,8 @@ Rule 1: what cannot be read is a 400 that says what was meant, never a default i
 """
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from tapes.api.gate import CALLER
 from tapes.api.keys import Caller
 from tapes.api.metrics import Metrics
 from tapes.derive.rollups import Pricing, unpriced
+from tapes.doors import USUAL, Door
 from tapes.errors import BadQuery
 from tapes.projector import Projector
 from tapes.rows import nanoseconds
@@ -31,6 +33,8 @@ class Core:
     metrics: Metrics
     price: Pricing = unpriced
     projector: Projector | None = None  # the one that runs in this process
+    folder: str = "."  # where the project's tapes lie
+    addresses: Mapping[Door, str] = field(default_factory=lambda: USUAL)
 
 
 # Dependencies are coroutines: a plain function would be handed to a thread, which takes longer.

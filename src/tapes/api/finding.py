@@ -1,17 +1,17 @@
 """Finding: by words, by any id, by the values that fields have; and the sums over a time."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
 from tapes.api.asking import Cursor, LimitOf, PayloadOf, Q, TheProject, moment_of, payload_of
-from tapes.api.items import found_item, hit_item, stats_item
-from tapes.api.models import FacetItems, FieldsItem, FoundItems, HitPage, StatsItem
+from tapes.api.items import found_item, histogram_item, hit_item, stats_item
+from tapes.api.models import FacetItems, FieldsItem, FoundItems, HistogramItem, HitPage, StatsItem
 from tapes.api.replies import reply
 from tapes.errors import BadQuery
 from tapes.store.base import MOST, Noun
 from tapes.store.fields import FIELDS, HAS, SORTS
-from tapes.store.filters import parse
+from tapes.store.filters import EVERYTHING, parse
 
 router = APIRouter(tags=["finding"])
 
@@ -78,6 +78,20 @@ def fields(request: Request) -> Response:
         for noun in Noun
     }
     return reply(request, body | {"facets": list(FACETS)})
+
+
+@router.get("/v1/histogram/{noun}", response_model=HistogramItem)
+def histogram(
+    request: Request,
+    project: TheProject,
+    noun: Literal["sessions", "traces", "spans"],
+    *,
+    q: Q = "",
+    parts: Annotated[int, Query(ge=1, le=400, description="how many parts of time")] = 60,
+) -> Response:
+    """How a list spreads over time: how many began, failed and cost what in each part of it."""
+    found = project.histogram(Noun(noun), parse(q) if q else EVERYTHING, parts=parts)
+    return reply(request, histogram_item(found))
 
 
 @router.get("/v1/stats", response_model=StatsItem)

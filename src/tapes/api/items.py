@@ -10,11 +10,13 @@ from typing import Literal
 
 from tapes.api.models import (
     AuditItem,
+    BarItem,
     Block,
     ChangeItem,
     CountItem,
     ErasureItem,
     FoundItem,
+    HistogramItem,
     HitItem,
     LinkItem,
     PolicyItem,
@@ -36,6 +38,7 @@ from tapes.store.base import (
     Count,
     Erasure,
     Found,
+    Histogram,
     Hit,
     Listed,
     Notes,
@@ -401,6 +404,26 @@ def stats_item(stats: Stats) -> StatsItem:
         "saved_cost": _dollars(stats.saved_cost_usd),
         "unpriced_calls": stats.unpriced_calls,
         "uncounted_calls": stats.uncounted_calls,
+    }
+
+
+def histogram_item(found: Histogram) -> HistogramItem:
+    """How a list spreads over time."""
+    bars: list[BarItem] = [
+        {
+            "at": time_text(bar.at),
+            "rows": bar.rows,
+            "failed": bar.failed,
+            "cost_usd": _dollars(bar.cost_usd),
+            "longest_ns": bar.longest_ns,
+        }
+        for bar in found.bars
+    ]
+    return {
+        "since": time_text(found.since) if bars else None,
+        "until": time_text(found.until) if bars else None,
+        "width_ns": found.width,
+        "bars": bars,
     }
 
 

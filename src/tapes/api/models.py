@@ -419,6 +419,27 @@ class StatsItem(TypedDict):
     uncounted_calls: int
 
 
+class BarItem(TypedDict):
+    """What began in one part of the time."""
+
+    at: str
+    rows: int
+    failed: int
+    cost_usd: float | None
+    longest_ns: int | None
+
+
+@described
+class HistogramItem(TypedDict):
+    """How a list spreads over the time in which its rows began."""
+
+    since: str | None
+    until: str | None
+    width_ns: int
+    bars: list[BarItem]
+    """the parts in which nothing began are left out"""
+
+
 @described
 class ExcerptItem(TypedDict):
     """A part of a text in which something was found."""
@@ -511,6 +532,164 @@ class ChangeItems(TypedDict):
     seq: int
 
 
+# --- tapes and misses -------------------------------------------------------------------------
+
+
+class TapeItem(TypedDict):
+    """A tape at a glance."""
+
+    path: str
+    kind: str
+    answers: int
+    incomplete: int
+    bytes: int
+    last_recorded: str | None
+    canonicalizers: list[str]
+    problem: str | None
+    remedy: str | None
+
+
+@described
+class TapeItems(TypedDict):
+    """The tapes below the folder in which the server was started."""
+
+    folder: str | None
+    """null where the caller's tenant has no tapes"""
+    items: list[TapeItem]
+
+
+class SavedItem(TypedDict):
+    """What answers from a tape made unnecessary."""
+
+    calls: int
+    tokens: int | None
+    usd: float | None
+    unpriced: int
+    bytes: int
+
+
+class RunItem(TypedDict):
+    """What a run did with a tape."""
+
+    mode: str
+    started: str
+    ended: str
+    served: int
+    recorded: int
+    counts: dict[str, int]
+
+
+@described
+class TapeRow(TypedDict):
+    """A recording."""
+
+    key: str
+    recorded_at: str | None
+    what: str
+    said: str
+    model: str | None
+    stream: bool
+    status: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    bytes: int
+    state: str
+    sample: int
+    canonicalizer: str
+    hits: int
+    unused: bool | None
+    """not served in the latest run; null where no run is known"""
+    expired: bool
+
+
+@described
+class WholeTape(TypedDict):
+    """What is on a tape, what its runs did with it, and what replay has saved."""
+
+    tape: TapeItem
+    models: dict[str, int]
+    input_tokens: int
+    output_tokens: int
+    superseded: int
+    served: int
+    refused: int
+    live: int
+    saved: SavedItem
+    unused: int | None
+    expired: int
+    runs: list[RunItem]
+    exchanges: list[TapeRow]
+    left_out: int
+    """recordings beyond those that are shown"""
+
+
+class RefusedTurn(TurnItem):
+    """A request that got no answer."""
+
+    tape: str | None
+    refused: str | None
+
+
+class MissPage(PageFacts):
+    """Some misses."""
+
+    items: list[RefusedTurn]
+
+
+class DifferenceItem(TypedDict):
+    """A place that differs; null stands for nothing there."""
+
+    place: str
+    asked: Json
+    recorded: Json
+
+
+class NearItem(TypedDict):
+    """The recording that is most like the request."""
+
+    key: str
+    recorded_at: str | None
+    what: str
+    request: Json
+    differences: list[DifferenceItem]
+
+
+@described
+class ExplanationItem(TypedDict):
+    """Why a request hits or misses on a tape."""
+
+    tape: str
+    verdict: str
+    """hit, miss, or unknown where the tape cannot be read"""
+    problem: NotRequired[str]
+    key: NotRequired[str]
+    canonicalizer: NotRequired[str]
+    canonical_text: NotRequired[str]
+    left_out: NotRequired[list[str]]
+    redacted: NotRequired[list[str]]
+    rules: NotRequired[list[dict[str, str]]]
+    message: NotRequired[str | None]
+    remedy: NotRequired[str | None]
+    causes: NotRequired[list[str]]
+    """only what is shown by what differs"""
+    rule: NotRequired[str | None]
+    """for tapes.toml: by it the two are the same; it was tried"""
+    record: NotRequired[str]
+    nearest: NotRequired[NearItem]
+
+
+class MissItem(TypedDict):
+    """A request, and why it is not on a tape."""
+
+    turn_id: int
+    session_id: str | None
+    asked: Json
+    what: str
+    tapes: list[str]
+    refused: str | None
+    explanation: ExplanationItem | None
+
+
 # --- what people do ---------------------------------------------------------------------------
 
 
@@ -572,6 +751,8 @@ class StateItem(TypedDict):
     """turns that show nowhere, by reason"""
     derives: bool
     """whether this process keeps the read model up to date"""
+    addresses: dict[str, str]
+    """where the proxy, the API and the ingest are, or usually are"""
 
 
 class ReadyItem(TypedDict):

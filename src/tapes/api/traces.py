@@ -83,7 +83,7 @@ def get_trace(
 ) -> Response:
     """One trace with its spans, and the links that touch it."""
     wanted = payload_of(payload)
-    rows = project.rows_of_trace(trace_id)
+    rows = project.rows_of_trace(trace_id, payload=wanted != "none")
     if not rows.traces:
         raise unknown("trace", trace_id)
     return reply(request, whole_trace(rows, wanted))

@@ -162,8 +162,8 @@ def _ingest(settings: Settings) -> Any:
         )
     access, limit = access_of(settings, "ingest", token), settings["ingest.body_limit"]
 
-    def made(store: Any, wake: Any) -> Any:
-        return ingest_app(store, access=access, body_limit=limit, kept=wake)
+    def made(store: Any, wake: Any, addresses: Any) -> Any:
+        return ingest_app(store, access=access, body_limit=limit, kept=wake, addresses=addresses)
 
     return made, listen
 
@@ -254,7 +254,7 @@ def _tell(served: Any, plan: Any, made: dict[str, str], *, as_json: bool) -> Non
     lines = []
     if Door.API in served.addresses:
         base = served.addresses[Door.API]
-        lines += [f"tapes api: {base}", f"  sessions: curl {base}/v1/sessions"]
+        lines += [f"tapes api: {base}  (a page for people, and GET {base}/v1/sessions)"]
         lines += [f"  {key} (shown once, kept hashed): {token}" for key, token in made.items()]
     if served.proxy is not None:
         lines.append(f"tapes proxy: {served.proxy.address} ({served.proxy.setup.mode})")

@@ -102,7 +102,12 @@ _CLOSING = f"""
         ...  # your model calls, through any SDK
 
 Record once:     DEMO_LIVE=1 CASSETTE_MODE=record python your_program.py
-Replay for ever: python your_program.py"""
+Replay for ever: python your_program.py
+
+{click.style("See what agents did, in the browser", bold=True)}
+
+    tapes seed    # sample sessions
+    tapes serve   # open the address that it prints"""
 
 
 def _bold(text: str) -> str:

@@ -30,6 +30,7 @@ COMMANDS = {
     "serve": ("tapes.cli.serve", "The servers: proxy, read API, or both and what belongs to them."),
     "sessions": ("tapes.cli.sessions", "What agents did: list, show, erase, export, compare."),
     "search": ("tapes.cli.search", "Find words in what was asked and answered, or any id."),
+    "diff": ("tapes.cli.sessions", "Where two sessions part, and what each of them took."),
     "tail": ("tapes.cli.tail", "What agents do, as it happens."),
     "freeze": ("tapes.cli.freeze", "Make a tape and a test of a session."),
     "seed": ("tapes.cli.seed", "Put sample sessions into the log, to have a look."),

@@ -385,7 +385,7 @@ def import_(
 # --- compare ----------------------------------------------------------------------------------
 
 
-@sessions.command("diff")
+@click.command
 @click.argument("one", metavar="ID")
 @click.argument("other", metavar="ID")
 @store_options
@@ -403,7 +403,7 @@ def diff(
 
     \b
     Example:
-      tapes sessions diff weather-live weather-replay
+      tapes diff weather-live weather-replay
     """
     from tapes.sessiondiff import compared
 

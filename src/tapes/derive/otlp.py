@@ -18,9 +18,8 @@ from decimal import Decimal
 from tapes.derive import genai
 from tapes.derive.calls import Call, Reading, calls_of
 from tapes.derive.chain import Addresses
-from tapes.derive.kinds import MAIN
 from tapes.derive.missing import in_place
-from tapes.derive.rollups import Pricing, preview_of, prices_of, prompt_text, totals, worst
+from tapes.derive.rollups import Pricing, preview_of, prices_of, prompt_text, summed
 from tapes.derive.spans import Owner
 from tapes.derive.tools import ToolUse
 from tapes.jsontext import Json
@@ -291,39 +290,21 @@ def _draw(
     told.spans += spans
     told.tools += [_tool_use(span) for span in seen if span.kind is SpanKind.TOOL]
     calls = [span.call for span in seen if span.call is not None]
-    everything = totals(calls, prices)
-    main = totals((call for call in calls if call.kind == MAIN), prices)
     started = min(span.started for span in seen)
     ended = max(span.started + (span.duration or 0) for span in seen)
-    told.traces.append(
-        Trace(
-            trace_id=trace_id,
-            session_id=owner.session_id,
-            org_id=owner.org_id,
-            user_prompt=_prompt(seen),
-            response_preview=_preview(seen),
-            status=_status(spans),
-            source="otlp",
-            started_at=started,
-            ended_at=ended,
-            duration_ns=ended - started,
-            total_input_tokens=everything.input,
-            total_output_tokens=everything.output,
-            main_input_tokens=main.input,
-            main_output_tokens=main.output,
-            cache_read_tokens=everything.cache_read,
-            cache_creation_tokens=everything.cache_write,
-            reasoning_tokens=everything.reasoning,
-            total_cost_usd=everything.cost,
-            saved_cost_usd=everything.saved,
-            unpriced_calls=everything.unpriced,
-            uncounted_calls=everything.uncounted,
-            tool_calls=sum(span.kind is SpanKind.TOOL for span in spans),
-            span_count=sum(span.status is not Status.MISSING for span in spans),
-            missing_count=sum(span.status is Status.MISSING for span in spans),
-            fidelity=worst(span.fidelity for span in spans),
-        )
+    trace = Trace(
+        trace_id=trace_id,
+        session_id=owner.session_id,
+        org_id=owner.org_id,
+        user_prompt=_prompt(seen),
+        response_preview=_preview(seen),
+        status=_status(spans),
+        source="otlp",
+        started_at=started,
+        ended_at=ended,
+        duration_ns=ended - started,
     )
+    told.traces.append(summed(trace, calls, spans, prices))
 
 
 def _status(spans: Sequence[Span]) -> Status:

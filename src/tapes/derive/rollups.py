@@ -151,11 +151,9 @@ def trace_of(
     draft: Draft, spans: Sequence[Span], owner: Owner, prices: Mapping[str, Decimal | None]
 ) -> Trace:
     """The row of a trace, of which these are the spans in order."""
-    everything = totals(draft.calls, prices)
-    main = totals((call for call in draft.calls if call.kind == MAIN), prices)
     root, prompt = spans[0], draft.opening.prompt
     leads = [call for call in draft.calls if call.leads]
-    return Trace(
+    trace = Trace(
         trace_id=draft.id,
         session_id=owner.session_id,
         org_id=owner.org_id,
@@ -166,6 +164,21 @@ def trace_of(
         started_at=root.started_at,
         ended_at=root.started_at + (root.duration_ns or 0),
         duration_ns=root.duration_ns,
+    )
+    return summed(trace, draft.calls, spans, prices)
+
+
+def summed(
+    trace: Trace,
+    calls: Sequence[Call],
+    spans: Sequence[Span],
+    prices: Mapping[str, Decimal | None],
+) -> Trace:
+    """A trace with the sums over its calls and its spans."""
+    everything = totals(calls, prices)
+    main = totals((call for call in calls if call.kind == MAIN), prices)
+    return replace(
+        trace,
         total_input_tokens=everything.input,
         total_output_tokens=everything.output,
         main_input_tokens=main.input,

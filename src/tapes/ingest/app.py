@@ -18,7 +18,7 @@ Rule 3: what is asked at the wrong port is refused with the right one, and never
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -27,6 +27,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from tapes.access import Access
+from tapes.doors import USUAL, Door
 from tapes.errors import BadEnvelope, OversizeBody, StoreBusy, TapesError, UnavailableStore
 from tapes.ingest.bodies import BODY_LIMIT, LARGE, body_of
 from tapes.ingest.contract import DOCUMENT
@@ -59,8 +60,11 @@ def ingest_app(
     under_way: int = UNDER_WAY,
     redactor: Callable[[], Redactor] = Redactor,
     kept: Callable[[], object] | None = None,
+    addresses: Mapping[Door, str] = USUAL,
 ) -> App:
     """The application over a store. `kept` is called when something new is durable.
+
+    `addresses` is where the other servers are, for requests that came to the wrong one.
 
     It holds nothing that must be closed; what was acknowledged is in the store.
     """
@@ -78,7 +82,7 @@ def ingest_app(
         Route("/v1/logs", otel.logs, methods=["POST"]),
         Route("/v1/metrics", otel.metrics, methods=["POST"]),
     ]
-    return guarded(Starlette(routes=routes), access or Access())
+    return guarded(Starlette(routes=routes), access or Access(), addresses)
 
 
 async def _ping(_request: Request) -> Response:

@@ -2,16 +2,17 @@
 
 Rule 1: the token comes in `x-tapes-token`, in `Authorization: Bearer`, or as the first segment of
         the path: `/~TOKEN/…`, for programs that can only set an address.
-Rule 2: a path of another of our servers is answered with that server's port.
+Rule 2: a path of another of our servers is answered with that server's address.
 
 Knows nothing of what is kept.
 """
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from tapes.access import Access
+from tapes.doors import Door, misdirected
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
@@ -20,15 +21,9 @@ _OURS = (
     "/ping", "/metrics", "/openapi", "/v1/ingest", "/v1/ingest/batch", "/v1/ingest/transcript",
     "/v1/traces", "/v1/logs", "/v1/metrics",
 )  # fmt: skip
-# Paths that are at home elsewhere, and where.
-_READS = ("/v1/sessions", "/v1/traces", "/v1/stats", "/v1/search", "/v1/cassettes", "/v1/mcp")
-_CALLS = (
-    "/chat/completions", "/responses", "/messages", "/api/chat", "/api/generate", "/embeddings",
-    ":generateContent", ":streamGenerateContent", "/completions",
-)  # fmt: skip
 
 
-def guarded(app: App, access: Access) -> App:
+def guarded(app: App, access: Access, addresses: Mapping[Door, str]) -> App:
     """The application, for those whom the access allows."""
 
     async def answer(scope: Scope, receive: Any, send: Any) -> None:
@@ -45,23 +40,17 @@ def guarded(app: App, access: Access) -> App:
         if why is not None:
             await _say(send, why.status, why.why)
             return
-        path = scope["path"]
-        is_read = scope["method"] == "GET" and path.rstrip("/") == "/v1/traces"
-        if path.rstrip("/") not in _OURS or is_read:
-            await _say(send, 404, elsewhere(scope["method"], path))
+        method, path = scope["method"], scope["path"]
+        told = misdirected(Door.INGEST, method, path, addresses)
+        if told is not None:
+            await _say(send, 421, told)
+            return
+        if path.rstrip("/") not in _OURS:
+            await _say(send, 404, f"there is no {method} {path[:100]} here; see GET /openapi")
             return
         await app({**scope, "path": path.rstrip("/"), "raw_path": None}, receive, send)
 
     return answer
-
-
-def elsewhere(method: str, path: str) -> str:
-    """What to say to somebody who asks for a path that is not here."""
-    if path.endswith(_CALLS):
-        return "this is the ingest port; model calls go to the proxy: http://127.0.0.1:8080"
-    if path.startswith(_READS):
-        return "this is the ingest port; the read API is at http://127.0.0.1:8081"
-    return f"there is no {method} {path[:100]} here; see GET /openapi"
 
 
 def _without_token(scope: Scope) -> tuple[Scope, str | None]:

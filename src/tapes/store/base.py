@@ -158,6 +158,27 @@ class Hit:
     excerpts: tuple[Excerpt, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The rows of a list that began in one part of a time: from `at`, for as long as each."""
+
+    at: int
+    rows: int
+    failed: int
+    cost_usd: Decimal | None
+    longest_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How a list spreads over time. The parts in which nothing began are left out."""
+
+    since: int
+    until: int
+    width: int
+    bars: tuple[Bar, ...] = ()
+
+
 class Noun(StrEnum):
     """What there are lists of."""
 
@@ -293,6 +314,10 @@ class Project(Protocol):
         """The values of a field (model, provider, agent, tool, tag, …), the most frequent first."""
         ...
 
+    def histogram(self, noun: Noun, where: Condition = EVERYTHING, *, parts: int = 60) -> Histogram:
+        """How sessions, traces or spans spread over the time in which they began."""
+        ...
+
     def stats(
         self, *, since: int | None = None, until: int | None = None, auth_subject: str = ""
     ) -> Stats:
@@ -322,8 +347,8 @@ class Project(Protocol):
         """The session with its traces, spans and links."""
         ...
 
-    def rows_of_trace(self, trace_id: str) -> Projection:
-        """A trace with its spans, and the links that touch it."""
+    def rows_of_trace(self, trace_id: str, *, payload: bool = True) -> Projection:
+        """A trace with its spans, with or without input and output, and the links that touch it."""
         ...
 
     def turn(self, turn_id: int) -> RawTurn | None:

@@ -13,21 +13,37 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Connection,
     Select,
+    Table,
     and_,
     bindparam,
     exists,
     func,
     or_,
     select,
+    text,
     true,
 )
 
 from tapes.errors import BadCursor, BadQuery
 from tapes.rows import Span, Trace
-from tapes.store.base import MOST, Ask, Count, Facet, Listed, Notes, Noun, Page, Stats, TurnHead
+from tapes.store.base import (
+    MOST,
+    Ask,
+    Bar,
+    Count,
+    Facet,
+    Histogram,
+    Listed,
+    Notes,
+    Noun,
+    Page,
+    Stats,
+    TurnHead,
+)
 from tapes.store.database import Database
 from tapes.store.fields import SORTS, TABLES, TIES, Context, Sort, compiled, uuid_range
 from tapes.store.filters import EVERYTHING, Condition
@@ -76,6 +92,18 @@ _TAGGED = (
     .order_by(tags.c.tag)
 )
 _LAST_SEQ = select(clocks.c.seq).where(clocks.c.org_id == bindparam("org"))
+
+
+# What a histogram counts: the table, which of its rows failed, and what they cost.
+_SPREAD: Mapping[Noun, tuple[Table, ColumnElement[bool], Column[Any]]] = {
+    Noun.SESSIONS: (
+        sessions,
+        or_(sessions.c.failed_calls > 0, sessions.c.tool_error_count > 0),
+        sessions.c.total_cost_usd,
+    ),
+    Noun.TRACES: (traces, traces.c.status == "error", traces.c.total_cost_usd),
+    Noun.SPANS: (spans, spans.c.status == "error", spans.c.cost_usd),
+}
 
 
 class _Place(NamedTuple):
@@ -245,6 +273,37 @@ class Lists:
         with self._database.reading() as connection:
             row = connection.execute(statement).mappings().one()
         return Stats(**{name: _summed(name, value) for name, value in row.items()})
+
+    def histogram(self, noun: Noun, where: Condition, *, parts: int) -> Histogram:
+        """How a list spreads over time: two queries, one for its ends and one for its parts."""
+        table, failed, cost = _SPREAD[noun]
+        with self._database.reading() as connection:
+            texts = WordTexts(self._database, connection, self._org)
+            asked = [table.c.org_id == self._org, compiled(noun, where, self.context(texts))]
+            if noun is Noun.SESSIONS:
+                asked.append(sessions.c.placeholder.is_not(true()))
+            began = table.c.started_at
+            ends = select(func.min(began), func.max(began)).where(*asked, began > 0)
+            first, last = connection.execute(ends).one()
+            if first is None:
+                return Histogram(0, 0, 0)
+            width = max(1, -(-(last + 1 - first) // parts))
+            part = (began - bindparam("first")) // bindparam("width")
+            grouped = (
+                select(
+                    part.label("part"),
+                    func.count().label("rows"),
+                    func.count().filter(failed).label("failed"),
+                    func.sum(cost).label("cost"),
+                    func.max(table.c.duration_ns).label("longest"),
+                )
+                .where(*asked, began > 0)
+                .group_by(text("part"))
+                .order_by(text("part"))
+            )
+            rows = connection.execute(grouped, {"first": first, "width": width}).all()
+        bars = (Bar(first + r.part * width, r.rows, r.failed, r.cost, r.longest) for r in rows)
+        return Histogram(first, last + 1, width, tuple(bars))
 
     def skipped(self) -> Mapping[str, int]:
         """How many turns show nowhere, by reason."""

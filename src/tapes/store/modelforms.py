@@ -35,6 +35,7 @@ AnyRow = TypeVar("AnyRow", Session, Trace, Span, Link)
 _NAMES: Mapping[type, tuple[str, ...]] = {
     kind: tuple(f.name for f in fields(kind)) for kind in (Session, Trace, Span, Link)
 }
+_SPAN_HEADS = tuple(name for name in _NAMES[Span] if name not in ("input", "output"))
 _BITS = 20
 _LAST_MS = (1 << 42) - 1
 
@@ -138,7 +139,9 @@ def trace_of(row: Mapping[Any, Any]) -> Trace:
 
 def span_of(row: Mapping[Any, Any]) -> Span:
     """The span of a row; without input and output where the row was read without."""
-    said = {name: row[name] for name in _NAMES[Span] if name in row}
+    # Asked once for a row, not once for each of its columns: there may be many rows.
+    names = _NAMES[Span] if "input" in row else _SPAN_HEADS
+    said = {name: row[name] for name in names}
     said["kind"], said["status"] = SpanKind(said["kind"]), Status(said["status"])
     said["fidelity"] = Fidelity(said["fidelity"])
     for name in ("input", "output"):

@@ -15,6 +15,7 @@ from tapes.store.base import (
     Erasure,
     Facet,
     Found,
+    Histogram,
     Hit,
     Listed,
     Noun,
@@ -82,6 +83,10 @@ class SqlProject:
     def facets(self, name: str, *, begins: str = "", limit: int = 20) -> tuple[Facet, ...]:
         """The values of a field."""
         return self._lists.facets(name, begins=begins, limit=limit)
+
+    def histogram(self, noun: Noun, where: Condition = EVERYTHING, *, parts: int = 60) -> Histogram:
+        """How a list spreads over time."""
+        return self._lists.histogram(noun, where, parts=parts)
 
     def stats(
         self, *, since: int | None = None, until: int | None = None, auth_subject: str = ""
@@ -153,8 +158,9 @@ class SqlProject:
             tuple(map(link_of, its_links)),
         )
 
-    def rows_of_trace(self, trace_id: str) -> Projection:
+    def rows_of_trace(self, trace_id: str, *, payload: bool = True) -> Projection:
         """A trace, its spans, and the links that touch it."""
+        columns = spans.c if payload else SPAN_HEADS
         with self._database.reading() as connection:
             ask = connection.execute
             mine = and_(spans.c.org_id == self.org_id, spans.c.trace_id == trace_id)
@@ -164,7 +170,7 @@ class SqlProject:
                 or_(links.c.from_trace_id == trace_id, links.c.to_trace_id == trace_id),
             )
             found = ask(select(traces).where(own)).mappings().all()
-            its_spans = ask(select(spans).where(mine).order_by(spans.c.seq)).mappings().all()
+            its_spans = ask(select(*columns).where(mine).order_by(spans.c.seq)).mappings().all()
             its_links = ask(select(links).where(touching).order_by(*_LINK_ORDER)).mappings().all()
         return Projection(
             (),

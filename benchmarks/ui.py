@@ -1,0 +1,200 @@
+"""How soon the page is there: a real browser, a real server in a process of its own, many rows.
+
+Beside each number stands what is promised for it, on one core of a laptop for the browser. Times
+are told by the browser: from the step that a person takes to the picture that they wait for.
+"""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks import Measurement
+from tapes.projector import Projector
+from tapes.seeding import seed
+from tapes.store.sqlite import open_sqlite
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+TRACE = "trc_sample-coding-1"
+SERVER = """
+import sys, uvicorn
+from tapes.api.app import Api
+from tapes.api.gate import Bounds
+from tapes.store.sqlite import open_sqlite
+config = uvicorn.Config(Api(open_sqlite(sys.argv[1]), bounds=Bounds(rate=0)).app, port=0,
+                        log_config=None, access_log=False, lifespan="off")
+server = uvicorn.Server(config)
+started = server.startup
+async def startup(sockets=None):
+    await started(sockets)
+    print(server.servers[0].sockets[0].getsockname()[1], flush=True)
+server.startup = startup
+server.run()
+"""
+# Tells when something is in the document and was painted: the time since `window.began`.
+WATCH = """
+window.began = 0;
+window.until = (holds) => new Promise((done) => {
+  const look = () => holds()
+    ? requestAnimationFrame(() => setTimeout(() => done(performance.now() - window.began)))
+    : requestAnimationFrame(look);
+  look();
+});
+"""
+ROWS = "() => until(() => document.querySelector('[role=table] .rows > .tr'))"
+SPANS = "() => until(() => document.querySelectorAll('[role=treeitem]').length > 15)"
+WHOLE = "(text) => until(() => document.querySelector('.totals').textContent.includes(text))"
+GO = "(place) => { window.began = performance.now(); location.hash = place; }"
+SCROLL = """() => new Promise((done) => {
+  const box = document.querySelector('[role=tree]');
+  let last = performance.now(), longest = 0, frames = 0;
+  const step = (now) => {
+    if (frames > 2) longest = Math.max(longest, now - last);
+    last = now;
+    box.scrollTop += 700;
+    if (frames++ < 120) requestAnimationFrame(step); else done(longest);
+  };
+  requestAnimationFrame(step);
+})"""
+
+
+def measurements(quick: bool) -> Iterator[Measurement]:
+    """The first rows of a long list, a filter, a large trace, and moving through it."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        print("ui: playwright is not installed: pip install playwright", file=sys.stderr)
+        return
+    if CHROMIUM is None:
+        print("ui: no Chromium here: apt-get install chromium", file=sys.stderr)
+        return
+    sessions, spans = (10_000, 2_000) if quick else (100_000, 20_000)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
+        path = Path(folder) / "tapes.db"
+        fill(path, sessions, spans)
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        with _serving(path) as address:
+            yield from _measured(browser, address, f"{sessions:,}", f"{spans:,}")
+        browser.close()
+
+
+def _measured(browser: Any, address: str, sessions: str, spans: str) -> Iterator[Measurement]:
+    def shown(place: str, holds: str) -> tuple[float, Any]:
+        context = browser.new_context(viewport={"width": 1400, "height": 860})
+        context.add_init_script(WATCH)
+        page = context.new_page()
+        page.goto(f"{address}/{place}")
+        return page.evaluate(holds) / 1000, page
+
+    shown("#/sessions", ROWS)[1].context.close()  # the server's own first time
+    first, page = min((shown("#/sessions", ROWS) for _ in range(3)), key=lambda each: each[0])
+    yield _held(f"list of {sessions} sessions: from nothing to rows", first, 0.150)
+    page.evaluate(GO, "/sessions?q=model:claude-haiku-4-5&sort=total_tokens")
+    filtered = "() => until(() => document.querySelector('[aria-sort=descending] button')"
+    filtered += "?.textContent.startsWith('In') && document.querySelector('.rows > .tr'))"
+    yield _held("another filter and order: rows", page.evaluate(filtered) / 1000, 0.300)
+    page.evaluate(GO, f"/trace/{TRACE}")
+    yield _held(f"trace of {spans} spans: usable", page.evaluate(SPANS) / 1000, 1.0)
+    whole = page.evaluate(WHOLE, f"{spans} spans") / 1000
+    yield Measurement(f"all {spans} spans there", whole, 1.0, "a second", "s")
+    mounted = page.evaluate("document.querySelectorAll('[role=treeitem]').length")
+    yield Measurement("rows in the document", mounted, 100, "the promise", "rows", 1.0)
+    yield _held("the longest frame while scrolling", page.evaluate(SCROLL) / 1000, 0.050)
+
+
+def _held(what: str, seconds: float, promise: float) -> Measurement:
+    return Measurement(what, seconds, promise, "the promise", "s", 1.0)
+
+
+@contextmanager
+def _serving(path: Path) -> Iterator[str]:
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER, str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+
+
+# --- rows: those of the samples, many times ---------------------------------------------------
+
+
+def fill(path: Path, sessions: int, spans: int) -> None:
+    """A database with so many sessions, and a trace of so many spans."""
+    store = open_sqlite(path)
+    seed(store)
+    Projector(store).drain()
+    store.close()
+    with closing(sqlite3.connect(path)) as database:
+        _multiply_sessions(database, sessions)
+        _lengthen_trace(database, spans)
+        database.commit()
+
+
+def _multiply_sessions(database: sqlite3.Connection, count: int) -> None:
+    for table in ("sessions", "traces", "session_facets"):
+        columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+        rows = database.execute(f"SELECT * FROM {table}").fetchall()  # a name of ours
+        kept = [dict(zip(columns, row, strict=True)) for row in rows]
+        insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})"
+        database.executemany(insert, _copies(table, columns, kept, count))
+
+
+def _copies(
+    table: str, columns: list[str], rows: list[dict[str, Any]], count: int
+) -> Iterator[list[Any]]:
+    key = "id" if table == "sessions" else "session_id"
+    ids = sorted({row[key] for row in rows})
+    for number in range(1, count // len(ids) + 1):
+        for row in rows:
+            mine = ids.index(row[key])
+            made = row | {key: number.to_bytes(8, "big") + mine.to_bytes(8, "big")}
+            for name in ("started_at", "last_seen_at", "ended_at"):
+                if made.get(name) is not None:
+                    made[name] -= number * 60_000_000_000
+            if "trace_id" in row:
+                made["trace_id"] = f"{row['trace_id']}-{number}"
+            if "place" in row:
+                made["place"] = 1_000_000_000 + number * len(ids) + mine
+            yield [made[name] for name in columns]
+
+
+def _lengthen_trace(database: sqlite3.Connection, count: int) -> None:
+    columns = [row[1] for row in database.execute("PRAGMA table_info(spans)")]
+    found = database.execute("SELECT * FROM spans WHERE trace_id = ? ORDER BY seq", (TRACE,))
+    rows = [dict(zip(columns, row, strict=True)) for row in found]
+    [first] = database.execute("SELECT max(place) FROM spans").fetchone()
+    length = max(row["started_at"] for row in rows) - rows[0]["started_at"] + 1_000_000_000
+    inside = rows[1:]
+
+    def made() -> Iterator[list[Any]]:
+        for number in range(count - len(rows)):
+            row = inside[number % len(inside)]
+            round_ = number // len(inside) + 1
+            parent = row["parent_span_id"]
+            is_top = parent == rows[0]["span_id"]
+            copy = row | {
+                "place": first + 1 + number,
+                "span_id": f"{row['span_id']}-{round_}",
+                "parent_span_id": parent if is_top else f"{parent}-{round_}",
+                "thread_id": row["thread_id"] and f"{row['thread_id']}-{round_}",
+                "started_at": row["started_at"] + round_ * length,
+                "seq": len(rows) + number,
+                "response_id": "",
+            }
+            yield [copy[name] for name in columns]
+
+    insert = f"INSERT INTO spans VALUES ({', '.join('?' * len(columns))})"
+    database.executemany(insert, made())
+    database.execute("UPDATE traces SET span_count = ? WHERE trace_id = ?", (count, TRACE))

@@ -1,0 +1,232 @@
+// The read API: questions with entity tags, errors as problems, the stream of changes, the token.
+//
+// A server that does not answer is a problem too, with the code `unreachable`; what was read before
+// stays where it is shown, marked as stale by whoever shows it.
+import { makeStore, useEffect, useState, useRef } from './view.js';
+
+export class Problem extends Error {
+  constructor(said) {
+    super(said.detail || said.title || 'the server failed');
+    Object.assign(this, { status: 0, code: 'internal', remedy: '', position: null }, said);
+  }
+}
+
+// --- the token: asked for once, kept for this tab only
+
+const TOKEN = 'tapes.token';
+let asking = null;
+export const tokenAsked = makeStore(null); // {why, resolve} while somebody is asked
+
+function token() {
+  try {
+    return sessionStorage.getItem(TOKEN) || '';
+  } catch {
+    return '';
+  }
+}
+
+export function giveToken(text) {
+  try {
+    sessionStorage.setItem(TOKEN, text);
+  } catch { /* it holds for the next question only */ }
+  tokenAsked.get()?.resolve(Boolean(text));
+  tokenAsked.set(null);
+  asking = null;
+}
+
+function askForToken(why) {
+  asking ??= new Promise((resolve) => tokenAsked.set({ why, resolve }));
+  return asking;
+}
+
+function withToken(headers = {}) {
+  const known = token();
+  return known ? { ...headers, 'x-tapes-token': known } : headers;
+}
+
+// --- questions
+
+export const connection = makeStore({ state: 'waiting', since: Date.now() });
+const seen = new Map(); // address → {tag, value}; the oldest is forgotten first
+const MOST = 300;
+
+function connected(state) {
+  if (connection.get().state !== state) connection.set({ state, since: Date.now() });
+}
+
+export async function ask(address, { method = 'GET', body, headers = {}, signal } = {}) {
+  const known = method === 'GET' ? seen.get(address) : undefined;
+  const sent = withToken({ accept: 'application/json', ...headers });
+  if (known) sent['if-none-match'] = known.tag;
+  if (body !== undefined) sent['content-type'] = 'application/json';
+  let answer;
+  try {
+    answer = await fetch(address, {
+      method, headers: sent, signal, body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    connected('lost');
+    probe();
+    throw new Problem({
+      code: 'unreachable', title: 'no answer',
+      detail: 'The server does not answer.', remedy: 'Is it still running? It is started with: tapes serve',
+    });
+  }
+  if (connection.get().state === 'lost') connected(isStreaming ? 'live' : 'waiting');
+  if (answer.status === 304 && known) return known.value;
+  if (answer.status === 401 && (await askForToken(token() ? 'wrong' : 'missing'))) {
+    return ask(address, { method, body, headers, signal });
+  }
+  const value = await valueOf(answer);
+  if (!answer.ok) throw new Problem({ status: answer.status, ...(value && value.detail ? value : {
+    title: `${answer.status}`, detail: `The server answered ${answer.status} ${answer.statusText}`,
+  }) });
+  const tag = answer.headers.get('etag');
+  if (method === 'GET' && tag) {
+    seen.delete(address);
+    seen.set(address, { tag, value });
+    if (seen.size > MOST) seen.delete(seen.keys().next().value);
+  }
+  return value;
+}
+
+async function valueOf(answer) {
+  if (answer.status === 204) return null;
+  const text = await answer.text();
+  try {
+    return JSON.parse(text);
+  } catch {
+    if (!answer.ok) return null;
+    throw new Problem({ status: answer.status, detail: 'The answer is no JSON.' });
+  }
+}
+
+export async function bytesOf(address) {
+  const answer = await fetch(address, { headers: withToken() });
+  if (!answer.ok) throw new Problem({ status: answer.status, ...(await valueOf(answer)) });
+  return new Uint8Array(await answer.arrayBuffer());
+}
+
+export function query(path, params) {
+  const text = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    if (value !== undefined && value !== null && value !== '') text.set(name, value);
+  }
+  return text.size ? `${path}?${text}` : path;
+}
+
+export const at = (...parts) => parts.map(encodeURIComponent).join('/');
+
+// An answer while a part of the page is shown. What was there stays until the new one has come.
+export function useAsk(address, { again = 0 } = {}) {
+  const [state, set] = useState({ address, value: address && seen.get(address)?.value, problem: null, loading: Boolean(address) });
+  const [times, setTimes] = useState(0);
+  const last = useRef(address);
+  useEffect(() => {
+    if (!address) {
+      set({ address, value: undefined, problem: null, loading: false });
+      return undefined;
+    }
+    const stop = new AbortController();
+    const keep = last.current === address;
+    last.current = address;
+    set((now) => ({ address, value: seen.get(address)?.value ?? (keep ? now.value : undefined), problem: null, loading: true }));
+    ask(address, { signal: stop.signal }).then(
+      (value) => set({ address, value, problem: null, loading: false }),
+      (problem) => {
+        if (problem.name !== 'AbortError') set((now) => ({ ...now, problem, loading: false }));
+      },
+    );
+    return () => stop.abort();
+  }, [address, times, again]);
+  const shown = state.address === address ? state : { value: seen.get(address)?.value, problem: null, loading: true };
+  return { ...shown, reload: () => setTimes((n) => n + 1) };
+}
+
+// A stream may outlive a moment without a network: then nobody else finds out that it is over.
+let probing = 0;
+function probe() {
+  if (probing) return;
+  probing = setTimeout(async () => {
+    probing = 0;
+    try {
+      await fetch('/ping', { cache: 'no-store' });
+      if (connection.get().state === 'lost' && isStreaming) connected('live');
+    } catch {
+      probe();
+    }
+  }, 1000);
+}
+
+// --- what changes
+
+const listeners = new Set();
+let lastId = '';
+let running = false;
+let isStreaming = false;
+
+export function useChanges(listen) {
+  const current = useRef(listen);
+  current.current = listen;
+  useEffect(() => {
+    const call = (change) => current.current(change);
+    listeners.add(call);
+    if (!running) run();
+    return () => listeners.delete(call);
+  }, []);
+}
+
+async function run() {
+  running = true;
+  let wait = 500;
+  for (;;) {
+    try {
+      await listenOnce(() => { wait = 500; });
+    } catch { /* said by the state of the connection */ }
+    isStreaming = false;
+    connected('lost');
+    await new Promise((done) => setTimeout(done, wait));
+    wait = Math.min(wait * 2, 10_000);
+  }
+}
+
+async function listenOnce(onOpen) {
+  const headers = withToken({ accept: 'text/event-stream' });
+  if (lastId) headers['last-event-id'] = lastId;
+  const answer = await fetch('/v1/changes/stream', { headers });
+  if (!answer.ok || !answer.body) {
+    if (answer.status === 401 && (await askForToken(token() ? 'wrong' : 'missing'))) return;
+    throw new Problem({ status: answer.status });
+  }
+  onOpen();
+  isStreaming = true;
+  connected('live');
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = '';
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    text += value;
+    const events = text.split('\n\n');
+    text = events.pop();
+    for (const event of events) tell(event);
+  }
+}
+
+function tell(event) {
+  const fields = {};
+  for (const line of event.split('\n')) {
+    const at_ = line.indexOf(':');
+    if (at_ > 0) fields[line.slice(0, at_)] = line.slice(at_ + 1).trimStart();
+  }
+  if (fields.id) lastId = fields.id;
+  if (!fields.data) return;
+  let change;
+  try {
+    change = JSON.parse(fields.data);
+  } catch {
+    return;
+  }
+  for (const listen of [...listeners]) listen(change);
+}

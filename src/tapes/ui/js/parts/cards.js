@@ -1,0 +1,101 @@
+// A turn as a card: what the user said, what was answered, each tool call with its result, each
+// sub-agent where it was called. What earlier requests said already is not said again.
+import { html, useState } from './view.js';
+import { at as path, useAsk } from './api.js';
+import { link } from './route.js';
+import { Cost, Duration, Icon, Outcome, State, Text, Tokens, When } from './pieces.js';
+import { Arguments, Block, Blocks, Long, Result } from './content.js';
+import { CacheBadge } from './detail.js';
+import { cacheOf, lasting } from './model.js';
+import * as f from './format.js';
+
+export function Card({ trace, spans, model, before, chosen, onChoose, number, isCurrent }) {
+  const main = spans.filter((span) => span.kind === 'agent' && !span.thread_id);
+  const roots = model.roots.filter((span) => span.trace_id === trace.trace_id);
+  const top = main.length ? [...roots.filter((root) => !main.some((each) => each.span_id === root.span_id)), ...main.flatMap((each) => model.byId.get(each.span_id).children)] : roots;
+  const bad = spans.filter((span) => span.status === 'error').length;
+  return html`<article class=${`card ${isCurrent ? 'current' : ''}`} id=${`turn-${number}`} data-trace=${trace.trace_id} aria-label=${`Turn ${number}`}>
+    <header><span class="turnno tnum">${number}</span><${When} at=${trace.started_at} />
+      <span class="grow" /><span class="row wrap facts2">${bad > 0 && html`<span class="badge bad"><${Icon} name="error" />${f.plural(bad, 'error')}</span>`}${trace.missing_count > 0 && html`<span class="badge warn">${trace.missing_count} missing</span>`}
+      <span><${Duration} ns=${trace.duration_ns} /></span><span><${Tokens} input=${trace.usage.input_tokens} cached=${trace.usage.cache_read_tokens} output=${trace.usage.output_tokens} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} /></span>
+      <a href=${link(['trace', trace.trace_id])}>${f.plural(trace.span_count, 'span')}</a></span></header>
+    ${(trace.user_prompt || trace.synthetic) && html`<div class="user"><span class="who">${trace.synthetic ? trace.synthetic : 'User'}</span><${Long} text=${trace.user_prompt || '(begins without a prompt of a user)'} limit=${3000} /></div>`}
+    <${Steps} spans=${top} ...${{ before, chosen, onChoose }} /></article>`;
+}
+
+// Texts come cut at first; the whole is asked for where somebody reads on.
+const isCut = (value) => (typeof value === 'string' ? value.length === 513 && value.endsWith('…')
+  : value !== null && typeof value === 'object' && Object.values(value).some(isCut));
+
+function useWhole(span, wanted) {
+  const cut = span.payload === 'preview' && (isCut(span.output) || isCut(span.input));
+  const asked = useAsk(cut && wanted ? `/v1/${path('traces', span.trace_id, 'spans', span.span_id)}` : '');
+  return { span: asked.value || span, cut: cut && !asked.value, loading: asked.loading };
+}
+
+const STEPS = 150;
+
+function Steps({ spans, ...rest }) {
+  const [most, setMost] = useState(STEPS);
+  return html`<div class="steps">${spans.slice(0, most).map((span) => {
+    if (span.kind === 'llm') return html`<${Call} key=${span.span_id} span=${span} ...${rest} />`;
+    if (span.kind === 'tool') return html`<${Tool} key=${span.span_id} span=${span} ...${rest} />`;
+    if (span.kind === 'agent') return html`<${Agent} key=${span.span_id} span=${span} ...${rest} />`;
+    if (span.isMissing) return html`<div key=${span.span_id} class="missing"><${Icon} name="warn" /><span><${Text} as="code">${span.name}</${Text}> was not received</span><${Steps} spans=${span.children} ...${rest} /></div>`;
+    return html`<button key=${span.span_id} class="eventline" onClick=${() => rest.onChoose(span)}><${Icon} name="event" /><${Text}>${span.name}</${Text}></button>`;
+  })}${spans.length > most && html`<p class="rest"><span class="dim">${f.count(most)} of ${f.count(spans.length)} steps</span><button class="button" onClick=${() => setMost(most + 500)}>Show more</button></p>`}</div>`;
+}
+
+function Call({ span, before, chosen, onChoose }) {
+  const cache = cacheOf(span, before.get(span.span_id));
+  const [wanted, setWanted] = useState(false);
+  const whole = useWhole(span, wanted);
+  const said = (whole.span.output || []).filter((block) => block.type !== 'tool_use');
+  const isSide = span.call_kind && span.call_kind !== 'main';
+  return html`<div class=${`call ${span.span_id === chosen ? 'at' : ''} ${span.status === 'error' ? 'failed' : ''}`}>
+    ${isSide && html`<p class="faint">${span.call_kind}</p>`}
+    ${said.map((block, i) => html`<${Block} key=${i} block=${block} />`)}
+    ${whole.cut && isCut(said) && html`<div><button class="linklike" disabled=${whole.loading} onClick=${() => setWanted(true)}>Read all of it</button></div>`}
+    ${span.status === 'error' && html`<p class="bad row"><${Icon} name="error" /><${Text}>${span.error_type || 'failed'}</${Text}></p>`}
+    ${span.children.length > 0 && html`<${Steps} spans=${span.children} ...${{ before, chosen, onChoose }} />`}
+    <button class="callline" aria-pressed=${String(span.span_id === chosen)} onClick=${() => onChoose(span)}><${Icon} name="llm" /><${Text} class="cut">${span.model || span.name}</${Text}>
+      <span class="faint tnum">${f.brief(span.usage?.prompt_tokens)} in</span>${span.usage?.cache_read_input_tokens > 0 && html`<span class="share" title=${`${f.percent(span.usage.cache_read_input_tokens, span.usage.prompt_tokens)} from the cache`}><i style=${{ width: `${(100 * span.usage.cache_read_input_tokens) / span.usage.prompt_tokens}%` }} /></span>`}<span class="faint tnum">${f.brief(span.usage?.completion_tokens)} out</span>
+      ${cache && html`<${CacheBadge} cache=${cache} />`}${cache?.state === 'cold' && html`<span class="faint cut">${cache.why}</span>`}
+      <span class="grow" /><${Outcome} outcome=${span.outcome} />${span.cost_usd != null && html`<span class="tnum">${f.money(span.cost_usd)}</span>`}<span class="faint tnum">${lasting(span)}</span></button></div>`;
+}
+
+const gistOf = (input) => {
+  const value = input?.[0]?.tool_input;
+  if (value == null) return '';
+  if (typeof value !== 'object') return String(value);
+  const text = value.command ?? value.file_path ?? value.path ?? value.query ?? value.pattern ?? value.url ?? value.description ?? JSON.stringify(value);
+  return String(text).replace(/\s+/g, ' ').slice(0, 160);
+};
+
+function Tool({ span, chosen, onChoose, before }) {
+  const failed = span.status === 'error';
+  const [open, setOpen] = useState(failed);
+  const whole = useWhole(span, open).span;
+  const result = whole.output?.[0];
+  const agents = span.children.filter((each) => each.kind === 'agent');
+  return html`<div class=${`toolcall ${failed ? 'failed' : ''} ${span.span_id === chosen ? 'at' : ''}`}>
+    <div class="toolline"><button class="toolopen" aria-expanded=${String(open)} onClick=${() => { setOpen(!open); onChoose(span); }}><${Icon} name=${open ? 'down' : 'right'} /><${Icon} name="tool" /><b><${Text}>${span.name}</${Text}></b><${Text} as="code" class="cut dim">${gistOf(span.input)}</${Text}></button>
+      ${failed ? html`<${State} state="error" />` : !span.output?.length ? html`<${State} state=${span.isRunning ? 'running' : 'no result'} />` : ''}<span class="faint tnum">${lasting(span)}</span></div>
+    ${open && html`<div class="pair"><div><span class="who">Call</span>${whole.input?.[0] ? html`<${Arguments} value=${whole.input[0].tool_input} />` : html`<p class="faint">not seen</p>`}</div>
+      <div><span class=${`who ${failed ? 'bad' : ''}`}>${failed ? 'Error' : 'Result'}</span>${result ? html`<${Result} value=${result.tool_output} />` : html`<p class="faint">no result was seen</p>`}</div></div>`}
+    ${agents.map((agent) => html`<${Agent} key=${agent.span_id} span=${agent} ...${{ chosen, onChoose, before }} />`)}
+    ${span.children.some((each) => each.kind !== 'agent') && html`<${Steps} spans=${span.children.filter((each) => each.kind !== 'agent')} ...${{ chosen, onChoose, before }} />`}</div>`;
+}
+
+function Agent({ span, ...rest }) {
+  const [open, setOpen] = useState(false);
+  const inside = [];
+  const walk = (each) => { inside.push(each); each.children.forEach(walk); };
+  span.children.forEach(walk);
+  const calls = inside.filter((each) => each.kind === 'llm').length;
+  const tools = inside.filter((each) => each.kind === 'tool').length;
+  const bad = inside.filter((each) => each.status === 'error').length;
+  return html`<div class="subagent"><button class="toolopen" aria-expanded=${String(open)} onClick=${() => setOpen(!open)}><${Icon} name=${open ? 'down' : 'right'} /><${Icon} name="agent" /><b><${Text}>${span.agent && span.thread_id ? `${span.name} ${span.agent}` : span.name}</${Text}></b>
+      <${Text} class="faint cut">${span.thread_id || ''}</${Text}>${span.anchor === 'unanchored' && html`<span class="badge warn">unanchored</span>`}<span class="grow" /><span class="faint">${f.plural(calls, 'call')}, ${f.plural(tools, 'tool')}</span>${bad > 0 && html`<span class="badge bad">${f.plural(bad, 'error')}</span>`}<span class="faint tnum">${f.duration(span.duration_ns)}</span></button>
+    ${open && html`<${Blocks} blocks=${span.children[0]?.input?.filter((block) => block.type === 'text')} title="Its task" /><${Steps} spans=${span.children} ...${rest} />`}</div>`;
+}

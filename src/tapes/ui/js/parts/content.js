@@ -1,0 +1,82 @@
+// What was said, as it is shown: blocks of text, thinking, tool calls and results; JSON as a tree.
+// Whatever comes from outside is text here, in its own direction, and never anything else.
+import { html, useMemo, useState } from './view.js';
+import { Icon, Text } from './pieces.js';
+import * as f from './format.js';
+
+const LONG = 6000;
+
+// A long text begins; the rest is one step away, and says how much it is.
+export function Long({ text, limit = LONG, as = 'div', className = 'prose' }) {
+  const [shown, setShown] = useState(limit);
+  if (text.length <= shown) return html`<${Text} as=${as} class=${className}>${text}</${Text}>`;
+  return html`<${Text} as=${as} class=${className}>${text.slice(0, shown)}</${Text}>
+    <p class="rest"><span class="faint">${f.count(shown)} of ${f.count(text.length)} characters</span>
+      <button class="linklike" onClick=${() => setShown(shown + 50_000)}>50,000 more</button>
+      ${text.length < 1_000_000 && html`<button class="linklike" onClick=${() => setShown(Infinity)}>all</button>`}</p>`;
+}
+
+const parsed = (value) => {
+  if (typeof value !== 'string' || !/^\s*[[{]/.test(value) || value.length > 400_000) return null;
+  try { return JSON.parse(value); } catch { return null; }
+};
+
+export function Blocks({ title, blocks, empty }) {
+  if (!blocks?.length) return empty ? html`<p class="faint">${empty}</p>` : null;
+  return html`<section class="blocks">${title && html`<h3>${title}</h3>`}${blocks.map((block, i) => html`<${Block} key=${i} block=${block} />`)}</section>`;
+}
+
+export function Block({ block }) {
+  switch (block.type) {
+    case 'text': return html`<${Long} text=${String(block.text ?? '')} />`;
+    case 'thinking': return html`<details class="fold"><summary>Thinking <span class="faint">${f.plural(String(block.thinking ?? '').length, 'character')}</span></summary><${Long} text=${String(block.thinking ?? '')} /></details>`;
+    case 'tool_use': return html`<div class="toolblock"><p class="toolname"><${Icon} name="tool" /><${Text} as="b">${String(block.tool_name ?? '')}</${Text}> <${Text} as="code" class="faint">${String(block.tool_use_id ?? '')}</${Text}></p><${Arguments} value=${block.tool_input} /></div>`;
+    case 'tool_result': return html`<div class=${`toolblock ${block.is_error ? 'failed' : ''}`}><p class="toolname"><${Icon} name=${block.is_error ? 'error' : 'done'} /><b>${block.is_error ? 'Error' : 'Result'}</b> <${Text} as="code" class="faint">${String(block.tool_result_id ?? '')}</${Text}></p><${Result} value=${block.tool_output} /></div>`;
+    default: return html`<div class="toolblock"><p class="toolname"><b>${String(block.type ?? 'block')}</b></p><${Json} value=${block} /></div>`;
+  }
+}
+
+export function Result({ value }) {
+  const json = useMemo(() => (typeof value === 'string' ? parsed(value) : value), [value]);
+  if (json !== null && typeof json === 'object') return html`<${Json} value=${json} />`;
+  return html`<${Long} text=${value == null ? '' : String(value)} as="pre" className="code" />`;
+}
+
+// The arguments of a call: a command is shown as what it is, the rest by name.
+export function Arguments({ value }) {
+  if (value === null || typeof value !== 'object' || Array.isArray(value)) return html`<${Result} value=${value} />`;
+  const entries = Object.entries(value);
+  if (!entries.length) return html`<p class="faint">no arguments</p>`;
+  return html`<dl class="arguments">${entries.map(([name, each]) => html`<dt key=${`n${name}`}><${Text}>${name}</${Text}></dt><dd key=${`v${name}`}>${typeof each === 'string'
+    ? html`<${Long} text=${each} as="pre" className="code" limit=${2000} />` : html`<${Json} value=${each} />`}</dd>`)}</dl>`;
+}
+
+// --- JSON
+
+const MANY = 100;
+export const Json = ({ value, open = 2 }) => html`<div class="json mono" dir="ltr"><${Node} value=${value} open=${open} /></div>`;
+
+function Node({ name, value, open, last = true }) {
+  const [isOpen, setOpen] = useState(open > 0);
+  const [most, setMost] = useState(MANY);
+  const label = name === undefined ? null : html`<span class="jname">${JSON.stringify(name)}</span>: `;
+  const comma = last ? '' : ',';
+  if (value === null || typeof value !== 'object') return html`<div class="jline">${label}<${Leaf} value=${value} />${comma}</div>`;
+  const isList = Array.isArray(value);
+  const entries = isList ? value.map((each, i) => [i, each]) : Object.entries(value);
+  const [left, right] = isList ? '[]' : '{}';
+  if (!entries.length) return html`<div class="jline">${label}${left}${right}${comma}</div>`;
+  return html`<div class="jnode">
+    <button class="jfold" aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)}><${Icon} name=${isOpen ? 'down' : 'right'} /><span>${label}${left}${isOpen ? '' : html`<span class="faint"> ${f.plural(entries.length, isList ? 'item' : 'member')} </span>${right}${comma}`}</span></button>
+    ${isOpen && html`<div class="jinside">${entries.slice(0, most).map(([key, each], i) => html`<${Node} key=${key} name=${isList ? undefined : key} value=${each} open=${open - 1} last=${i === entries.length - 1} />`)}
+      ${entries.length > most && html`<button class="linklike" onClick=${() => setMost(most * 10)}>${f.count(entries.length - most)} more</button>`}</div><div class="jline">${right}${comma}</div>`}</div>`;
+}
+
+function Leaf({ value }) {
+  const [all, setAll] = useState(false);
+  if (typeof value === 'string') {
+    const shown = all ? value : value.slice(0, 1500);
+    return html`<${Text} class="jtext">${JSON.stringify(shown)}</${Text}>${shown.length < value.length && html` <button class="linklike" onClick=${() => setAll(true)}>${f.count(value.length - shown.length)} more characters</button>`}`;
+  }
+  return html`<span class="jatom">${String(value)}</span>`;
+}

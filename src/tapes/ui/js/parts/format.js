@@ -1,0 +1,78 @@
+// How numbers, times and money are written. What is unknown is a dash, never a zero.
+export const NONE = '—';
+
+const whole = new Intl.NumberFormat('en');
+const short = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 });
+
+export const count = (n) => (n == null ? NONE : whole.format(n));
+export const brief = (n) => (n == null ? NONE : n < 10_000 ? whole.format(n) : short.format(n).toLowerCase());
+
+export function money(n) {
+  if (n == null) return NONE;
+  if (n === 0) return '$0';
+  if (n < 0.0001) return '<$0.0001';
+  return `$${n < 0.01 ? n.toFixed(4) : n < 1 ? n.toFixed(3) : n < 1000 ? n.toFixed(2) : whole.format(Math.round(n))}`;
+}
+export const exactMoney = (n) => (n == null ? 'unknown' : `$${n}`);
+
+export function duration(ns) {
+  if (ns == null) return NONE;
+  const ms = ns / 1e6;
+  if (ms < 1) return `${(ns / 1e3).toFixed(0)} µs`;
+  if (ms < 1000) return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+  const s = ms / 1000;
+  if (s < 60) return `${s < 10 ? s.toFixed(2) : s.toFixed(1)} s`;
+  const m = Math.floor(s / 60);
+  if (m < 60) return `${m} m ${Math.round(s - m * 60)} s`;
+  const h = Math.floor(m / 60);
+  return h < 48 ? `${h} h ${m - h * 60} m` : `${Math.floor(h / 24)} d ${h % 24} h`;
+}
+
+export function bytes(n) {
+  if (n == null) return NONE;
+  if (n < 1000) return `${n} B`;
+  if (n < 1e6) return `${(n / 1e3).toFixed(n < 1e4 ? 1 : 0)} kB`;
+  return n < 1e9 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e9).toFixed(2)} GB`;
+}
+
+// Nanoseconds since 1970 as a BigInt would be exact; a microsecond is enough for bars.
+export function micros(text) {
+  if (!text) return null;
+  const ms = Date.parse(text);
+  const part = /\.(\d+)/.exec(text);
+  return Math.floor(ms / 1000) * 1e6 + (part ? Number(part[1].padEnd(6, '0').slice(0, 6)) : 0);
+}
+
+function parts(date, utc) {
+  const get = (name) => date[`get${utc ? 'UTC' : ''}${name}`]();
+  const two = (n) => String(n).padStart(2, '0');
+  return {
+    day: `${get('FullYear')}-${two(get('Month') + 1)}-${two(get('Date'))}`,
+    time: `${two(get('Hours'))}:${two(get('Minutes'))}:${two(get('Seconds'))}`,
+  };
+}
+
+export function moment(text, utc, now = Date.now()) {
+  if (!text) return NONE;
+  const date = new Date(text);
+  const { day, time } = parts(date, utc);
+  const today = parts(new Date(now), utc).day;
+  return day === today ? time : `${day.slice(day.slice(0, 4) === today.slice(0, 4) ? 5 : 0)} ${time.slice(0, 5)}`;
+}
+
+export function ago(text, now = Date.now()) {
+  const s = Math.round((now - Date.parse(text)) / 1000);
+  if (s < 5) return 'now';
+  if (s < 60) return `${s} s ago`;
+  if (s < 3600) return `${Math.floor(s / 60)} m ago`;
+  if (s < 172800) return `${Math.floor(s / 3600)} h ago`;
+  return `${Math.floor(s / 86400)} d ago`;
+}
+
+export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+export const percent = (part, all) => (!all || part == null ? NONE : `${Math.round((100 * part) / all)} %`);
+// Control characters, and those that turn the direction of text, made visible.
+export const visible = (text) => text.replace(
+  /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g,
+  (c) => (c < ' ' ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : `⟨U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`),
+);

@@ -1,0 +1,65 @@
+// How a list spreads over time: bars of counts with what failed in them, and the cost; dragging over
+// them narrows the range, and so do the arrow keys with Enter.
+import { html, useRef, useState, useStore } from './view.js';
+import { query, useAsk } from './api.js';
+import { prefs } from './prefs.js';
+import * as f from './format.js';
+
+const PARTS = 72;
+const NS = 1e6;
+
+export function Histogram({ noun, q, version, onRange }) {
+  const asked = useAsk(query(`/v1/histogram/${noun}`, { q, parts: PARTS, version: undefined }), { again: version });
+  const { utc } = useStore(prefs);
+  const strip = useRef(null);
+  const [drag, setDrag] = useState(null);
+  const [cursor, setCursor] = useState(null);
+  const found = asked.value;
+  if (!found || !found.bars.length) return html`<div class="strip empty" aria-hidden="true" />`;
+  const since = Date.parse(found.since);
+  const width = found.width_ns / NS;
+  const parts = Array(PARTS).fill(null);
+  for (const bar of found.bars) parts[Math.min(PARTS - 1, Math.round((Date.parse(bar.at) - since) / width))] = bar;
+  const most = Math.max(...found.bars.map((bar) => bar.rows));
+  const dearest = Math.max(...found.bars.map((bar) => bar.cost_usd || 0));
+  const at = (i) => new Date(since + i * width).toISOString();
+  const place = (event) => {
+    const { left, width: all } = strip.current.getBoundingClientRect();
+    return Math.max(0, Math.min(PARTS - 1, Math.floor(((event.clientX - left) / all) * PARTS)));
+  };
+  const narrow = (a, b) => onRange(at(Math.min(a, b)), at(Math.max(a, b) + 1));
+  const down = (event) => { strip.current.setPointerCapture(event.pointerId); setDrag([place(event), place(event)]); };
+  const move = (event) => (drag ? setDrag([drag[0], place(event)]) : setCursor(place(event)));
+  const up = () => { if (drag) narrow(...drag); setDrag(null); };
+  const press = (event) => {
+    const now = cursor ?? PARTS - 1;
+    const next = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: PARTS - 1 }[event.key];
+    if (next !== undefined) {
+      const to = Math.max(0, Math.min(PARTS - 1, next));
+      setCursor(to);
+      setDrag(event.shiftKey ? [drag?.[0] ?? now, to] : null);
+    } else if (event.key === 'Enter') { narrow(...(drag || [now, now])); setDrag(null); } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const shown = parts[cursor ?? -1];
+  const total = found.bars.reduce((sum, bar) => sum + bar.rows, 0);
+  const failed = found.bars.reduce((sum, bar) => sum + bar.failed, 0);
+  const said = cursor === null ? `${f.moment(found.since, utc)} – ${f.moment(found.until, utc)} · drag to narrow`
+    : `${f.moment(at(cursor), utc)} · ${f.count(shown?.rows ?? 0)} ${noun}${shown?.failed ? `, ${shown.failed} failed` : ''}${shown?.cost_usd ? `, ${f.money(shown.cost_usd)}` : ''}${shown?.longest_ns ? `, longest ${f.duration(shown.longest_ns)}` : ''}`;
+  return html`<figure class="strip">
+    <svg ref=${strip} viewBox=${`0 0 ${PARTS} 40`} preserveAspectRatio="none" tabindex="0" role="slider" aria-label=${`${noun} over time; arrows move, Enter narrows to it`}
+      aria-valuemin="0" aria-valuemax=${PARTS - 1} aria-valuenow=${cursor ?? PARTS - 1} aria-valuetext=${said}
+      onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerLeave=${() => !drag && setCursor(null)} onKeyDown=${press} onBlur=${() => setCursor(null)}>
+      ${drag && html`<rect class="chosen" x=${Math.min(...drag)} width=${Math.abs(drag[1] - drag[0]) + 1} y="0" height="40" />`}
+      ${cursor !== null && html`<rect class="cursor" x=${cursor} width="1" y="0" height="40" />`}
+      ${parts.map((bar, i) => {
+        if (!bar) return null;
+        const height = Math.max(2, (38 * bar.rows) / most);
+        const bad = bar.failed ? Math.max(2, (height * bar.failed) / bar.rows) : 0;
+        return html`<rect key=${`r${i}`} class="bar-ok" x=${i + 0.12} width="0.76" y=${40 - height} height=${height} />
+          ${bad > 0 && html`<rect key=${`b${i}`} class="bar-bad" x=${i + 0.12} width="0.76" y=${40 - bad} height=${bad} />`}
+          ${dearest > 0 && bar.cost_usd > 0 && html`<rect key=${`c${i}`} class="bar-cost" x=${i} width="1" y=${38 - (36 * bar.cost_usd) / dearest} height="1.4" />`}`;
+      })}</svg>
+    <figcaption><span>${said}</span><span><i class="key-ok" />${f.plural(total, noun.slice(0, -1))}${failed > 0 && html` <i class="key-bad" />${f.count(failed)} failed`}${dearest > 0 && html` <i class="key-cost" />cost`}</span></figcaption></figure>`;
+}

@@ -1,0 +1,160 @@
+// Spans as a person thinks of them: a tree, lanes, and a time in which long idleness takes no room.
+import { duration, micros } from './format.js';
+
+// What has no end goes on; what began long ago just never got one.
+const FRESH = 600e6;
+
+// Spans with their begin and end in microseconds, their children, and a stand-in for each parent
+// that was named and not received. Times stay as they are: a child may end after its parent.
+export function modelOf(spans, now = Date.now() * 1000) {
+  const all = spans.map((span) => ({ ...span, children: [], begin: micros(span.started_at), end: 0 }));
+  const byId = new Map(all.map((span) => [span.span_id, span]));
+  let last = 0;
+  for (const span of all) {
+    span.end = span.begin + (span.duration_ns ?? 0) / 1000;
+    span.first = span.first_chunk_ns == null ? null : span.begin + span.first_chunk_ns / 1000;
+    if (span.end > last) last = span.end;
+  }
+  const roots = [];
+  for (const span of all) {
+    const isOpen = span.duration_ns == null && span.kind !== 'event' && span.status !== 'missing';
+    span.isRunning = isOpen && now - span.begin < FRESH;
+    span.hasNoEnd = isOpen && !span.isRunning;
+    if (span.isRunning) span.end = last;
+    const up = span.parent_span_id;
+    if (!up) { roots.push(span); continue; }
+    if (!byId.has(up)) {
+      const stand = {
+        span_id: up, trace_id: span.trace_id, session_id: span.session_id, kind: 'missing', name: up, status: 'missing', started_at: span.started_at,
+        begin: span.begin, end: span.end, duration_ns: null, children: [], isMissing: true, thread_id: span.thread_id, seq: span.seq - 0.5, first: null,
+      };
+      byId.set(up, stand);
+      roots.push(stand);
+    }
+    const parent = byId.get(up);
+    parent.children.push(span);
+    if (parent.isMissing) { parent.begin = Math.min(parent.begin, span.begin); parent.end = Math.max(parent.end, span.end); }
+  }
+  const inOrder = (a, b) => a.begin - b.begin || a.seq - b.seq;
+  for (const span of byId.values()) if (span.children.length > 1) span.children.sort(inOrder);
+  roots.sort(inOrder);
+  return { roots, byId, all, missing: [...byId.values()].filter((span) => span.isMissing).length };
+}
+
+export const lasting = (span) => (span.isRunning ? 'running' : span.hasNoEnd ? 'no end' : duration(span.duration_ns));
+
+// The rows of the tree that are open, each with its depth. Deep trees are walked without recursion.
+export function rowsOf({ roots }, closed, keep) {
+  const rows = [];
+  const stack = roots.map((span) => [span, 0]).reverse();
+  while (stack.length) {
+    const [span, depth] = stack.pop();
+    if (keep && !keep.has(span.span_id)) continue;
+    rows.push({ span, depth });
+    if (closed.has(span.span_id) && !keep) continue;
+    for (let i = span.children.length - 1; i >= 0; i -= 1) stack.push([span.children[i], depth + 1]);
+  }
+  return rows;
+}
+
+// What fits a filter, and all that it hangs from.
+export function kept({ byId }, fits) {
+  const keep = new Set();
+  const found = new Set();
+  for (const span of byId.values()) {
+    if (!fits(span)) continue;
+    found.add(span.span_id);
+    let at = span;
+    while (at && !keep.has(at.span_id)) {
+      keep.add(at.span_id);
+      at = at.parent_span_id ? byId.get(at.parent_span_id) : null;
+    }
+  }
+  return { keep, found };
+}
+
+// Time without its long gaps: `at(t)` is between 0 and 1; `gaps` say where how much was left out.
+export function clockOf(spans, { fold = true } = {}) {
+  const leaves = spans.filter((span) => span.kind !== 'agent' && span.kind !== 'missing');
+  const marks = (leaves.length ? leaves : spans).map((span) => [span.begin, Math.max(span.end, span.begin + 1)]).sort((a, b) => a[0] - b[0]);
+  if (!marks.length) return { at: () => 0, gaps: [], begin: 0, end: 0, length: 1 };
+  const busy = [];
+  for (const [from, to] of marks) {
+    const last = busy[busy.length - 1];
+    if (last && from <= last[1]) last[1] = Math.max(last[1], to);
+    else busy.push([from, to]);
+  }
+  const working = busy.reduce((sum, [from, to]) => sum + to - from, 0);
+  const longest = Math.max(2e6, working * 0.25);
+  const room = Math.max(working * 0.04, 1);
+  const parts = [];
+  const gaps = [];
+  let place = 0;
+  busy.forEach(([from, to], i) => {
+    if (i > 0) {
+      const before = busy[i - 1][1];
+      const idle = from - before;
+      const isFolded = fold && idle > longest;
+      const width = isFolded ? room : idle;
+      parts.push([before, from, place, width]);
+      if (isFolded) gaps.push({ from: before, to: from, place, width, idle });
+      place += width;
+    }
+    parts.push([from, to, place, to - from]);
+    place += to - from;
+  });
+  const length = place || 1;
+  const at = (t) => {
+    if (t <= parts[0][0]) return 0;
+    let low = 0;
+    let high = parts.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (parts[middle][0] <= t) low = middle;
+      else high = middle - 1;
+    }
+    const [from, to, left, width] = parts[low];
+    return Math.min(1, (left + (to > from ? Math.min(1, (t - from) / (to - from)) * width : 0)) / length);
+  };
+  for (const gap of gaps) { gap.left = gap.place / length; gap.share = gap.width / length; }
+  return { at, gaps, begin: parts[0][0], end: parts[parts.length - 1][1], length };
+}
+
+// Whether a call could use the provider's cache, and why not where that can be known.
+export function cacheOf(span, before) {
+  const read = span.usage?.cache_read_input_tokens;
+  const written = span.usage?.cache_creation_input_tokens;
+  if (read == null && written == null) return null;
+  if (read > 0) return { state: 'warm', why: before && before.usage?.prompt_tokens > read * 1.5 ? 'only part of the previous prompt was in the cache' : '' };
+  if (!before) return { state: 'cold', why: 'the first call of this thread' };
+  if (before.model !== span.model) return { state: 'cold', why: `another model than before: ${before.model}` };
+  const idle = (span.begin ?? micros(span.started_at)) - (before.end ?? micros(before.started_at));
+  if (idle > 300e6) return { state: 'cold', why: `${Math.round(idle / 60e6)} minutes after the previous call: caches last about 5` };
+  return { state: 'cold', why: 'the beginning of the prompt changed: see the difference', unsure: true };
+}
+
+export function threadsOf(spans) {
+  const before = new Map();
+  const last = new Map();
+  for (const span of spans) {
+    if (span.kind !== 'llm') continue;
+    before.set(span.span_id, last.get(span.thread_id) || null);
+    last.set(span.thread_id, span);
+  }
+  return before;
+}
+
+export function sumOf(spans) {
+  const sum = { calls: 0, input: null, cached: null, output: null, cost: null, unpriced: 0 };
+  const add = (name, n) => { if (n != null) sum[name] = (sum[name] ?? 0) + n; };
+  for (const span of spans) {
+    if (span.kind !== 'llm') continue;
+    sum.calls += 1;
+    add('input', span.usage?.prompt_tokens);
+    add('cached', span.usage?.cache_read_input_tokens);
+    add('output', span.usage?.completion_tokens);
+    add('cost', span.cost_usd);
+    if (span.cost_usd == null && span.usage?.prompt_tokens != null && span.outcome !== 'replayed') sum.unpriced += 1;
+  }
+  return sum;
+}

@@ -1,0 +1,29 @@
+// What one person prefers, kept in this browser: theme, clock, columns, sizes of panes.
+import { makeStore } from './view.js';
+
+const KEY = 'tapes.prefs';
+const USUAL = { theme: 'system', utc: false, columns: null, panes: {}, payload: 'rendered' };
+
+function read() {
+  try {
+    return { ...USUAL, ...JSON.parse(localStorage.getItem(KEY) || '{}') };
+  } catch {
+    return { ...USUAL };
+  }
+}
+
+export const prefs = makeStore(read());
+
+export function prefer(patch) {
+  prefs.set((now) => ({ ...now, ...patch }));
+  try {
+    localStorage.setItem(KEY, JSON.stringify(prefs.get()));
+  } catch { /* a browser that keeps nothing: it holds until the page is left */ }
+}
+
+export function applyTheme() {
+  const { theme } = prefs.get();
+  if (theme === 'system') delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+}
+prefs.watch(applyTheme);

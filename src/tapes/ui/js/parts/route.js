@@ -1,0 +1,60 @@
+// The address is the truth: a path and parameters, all in the fragment, which no server ever sees.
+//
+//   #/sessions?q=model:gpt-4o&sort=total_cost_usd     #/trace/ID?span=ID&view=waterfall
+import { makeStore, useStore } from './view.js';
+
+export function parse(fragment) {
+  const text = fragment.replace(/^#?\/?/, '');
+  const [path, query = ''] = splitOnce(text, '?');
+  return {
+    path: path.split('/').filter(Boolean).map(decode),
+    params: Object.fromEntries(new URLSearchParams(query)),
+  };
+}
+
+function splitOnce(text, mark) {
+  const at = text.indexOf(mark);
+  return at < 0 ? [text] : [text.slice(0, at), text.slice(at + 1)];
+}
+
+function decode(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+export function link(path, params = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    if (value !== undefined && value !== null && value !== '' && value !== false) query.set(name, value);
+  }
+  const text = query.toString();
+  return `#/${path.map(encodeURIComponent).join('/')}${text ? `?${text}` : ''}`;
+}
+
+export const route = makeStore(parse(location.hash));
+window.addEventListener('hashchange', () => route.set(parse(location.hash)));
+window.addEventListener('popstate', () => route.set(parse(location.hash)));
+
+export const useRoute = () => useStore(route);
+
+export function go(path, params = {}, { replace = false } = {}) {
+  const target = link(path, params);
+  if (target === location.hash) return;
+  if (replace) history.replaceState(history.state, '', target);
+  else history.pushState(null, '', target);
+  route.set(parse(target));
+}
+
+// Change some parameters of where we are; `push` where Back should undo it.
+export function set(patch, { push = false } = {}) {
+  const { path, params } = route.get();
+  go(path, { ...params, ...patch }, { replace: !push });
+}
+
+// What a place looked like when it was left: scroll and selection, by its address.
+const left = new Map();
+export const remember = (name, value) => left.set(name, value);
+export const recall = (name) => left.get(name);

@@ -1,0 +1,145 @@
+"""What holds on every screen: hostile text stays text, people with every sight and screen can read
+it, and what goes wrong is said."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tapes.access import token_hash
+from tapes.api.app import Api
+from tapes.api.keys import Keys
+from tapes.store.sqlite import open_sqlite
+from tests.api.serving import seeded, serving
+
+from .conftest import Open, faults, press
+from .whole import HOSTILE
+
+SCREENS = {
+    "sessions": ("#/sessions", "The invoice test fails"),
+    "sheet": ("#/spans?q=type:tool", "get_weather"),
+    "trace": ("#/trace/trc_sample-coding-1?span=toolu_01", "assert 41.99 == 42.00"),
+    "tapes": ("#/tapes", "conversation.jsonl"),
+    "miss": ("#/miss/9", "Likely cause"),
+    "services": ("#/services", "cannot be reached"),
+    "search": ("#/search?q=invoice", "hits"),
+    "start": ("#/start", "Load sample sessions"),
+}
+
+
+def session_of(page: Page, title: str) -> None:
+    page.get_by_role("row").filter(has_text=title).get_by_role("link").first.click()
+    expect(page.get_by_role("feed", name="Turns")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_screen_is_accessible(
+    addresses: dict[str, str], open_page: Open, scheme: str
+) -> None:
+    page = open_page(addresses["api"], color_scheme=scheme)
+    found: dict[str, list[str]] = {}
+    for name, (place, text) in SCREENS.items():
+        page.goto(f"{addresses['api']}/{place}")
+        expect(page.get_by_text(text).first).to_be_visible()
+        found[name] = faults(page)
+    page.goto(f"{addresses['api']}/#/sessions")
+    session_of(page, "The invoice test fails")
+    press(page, "e", "next error")
+    expect(page.get_by_text("assert 41.99 == 42.00").first).to_be_visible()
+    found["session"] = faults(page)
+    assert {name: each for name, each in found.items() if each} == {}
+
+
+@pytest.mark.parametrize(("width", "height"), [(1024, 768), (700, 450)], ids=["1024", "200 %"])
+def test_nothing_is_cut_off_on_small_screens(
+    addresses: dict[str, str], open_page: Open, width: int, height: int
+) -> None:
+    page = open_page(addresses["api"], viewport={"width": width, "height": height})
+    for place, text in SCREENS.values():
+        page.goto(f"{addresses['api']}/{place}")
+        expect(page.get_by_text(text).first).to_be_attached()
+        wide, tall = page.evaluate(
+            "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
+        )
+        assert (wide <= width, tall <= height) == (True, True), place
+    for link in ("Sessions", "Services"):
+        expect(page.get_by_role("link", name=link, exact=True)).to_be_in_viewport()
+
+
+def test_hostile_texts_stay_texts(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"])
+    session_of(page, HOSTILE[0][:20])
+    for text in (HOSTILE[0], HOSTILE[1], "␛[31mred␛[0m", "⟨U+202E⟩gnp.exe"):
+        expect(page.get_by_text(text).first).to_be_attached()
+    expect(page.locator("main img, main script, main style, main iframe")).to_have_count(0)
+    trace = page.get_by_role("link", name=re.compile(r"^\d+ spans$")).first.get_attribute("href")
+    for view in ("tree", "log", "waterfall"):
+        page.goto(f"{addresses['api']}/{trace}?view={view}")
+        expect(page.get_by_role("heading", name=HOSTILE[0])).to_be_visible()
+    for tab in ("json", "raw", "headers"):
+        page.goto(f"{addresses['api']}/{trace}?tab={tab}")
+        page.keyboard.press("j")
+        expect(page.get_by_role("tabpanel")).to_be_visible()
+    assert page.evaluate("window.broken") is None
+    hrefs = page.eval_on_selector_all("a[href]", "all => all.map((a) => a.getAttribute('href'))")
+    assert [href for href in hrefs if "javascript" in href] == []
+
+
+def test_a_text_of_ten_million_characters_is_shown_in_part(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/spans?q=tool:big")
+    page.get_by_role("row").filter(has_text="big").get_by_role("link").click()
+    expect(page.get_by_role("tabpanel").get_by_text("of 10,000,000 characters")).to_be_visible()
+
+
+def test_a_long_answer_is_cut_in_a_card_and_read_on_from_there(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    session_of(page, HOSTILE[0][:20])
+    page.get_by_role("button", name="big").last.click()
+    expect(page.get_by_role("feed").get_by_text("of 10,000,000 characters")).to_be_visible()
+
+
+def test_a_dead_link_says_so(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"], "#/session/00000000-0000-0000-0000-000000000000")
+    expect(page.get_by_role("heading", name="There is no such session")).to_be_visible()
+    page.goto(f"{addresses['api']}/#/nowhere")
+    expect(page.get_by_role("heading", name="There is no such page")).to_be_visible()
+
+
+def test_a_filter_that_cannot_be_read_shows_where(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/sessions?q=model:gpt-4o colour:red")
+    expect(page.get_by_role("alert")).to_contain_text("model:gpt-4o colour:red\n             ^")
+
+
+def test_a_server_that_is_lost_is_said_and_found_again(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    page.context.set_offline(True)
+    page.get_by_role("button", name="24 h").click()
+    expect(page.get_by_text("no server: reconnecting")).to_be_visible()
+    expect(page.get_by_text("The server does not answer.", exact=False).first).to_be_visible()
+    page.context.set_offline(False)
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+
+
+def test_a_token_is_asked_for_once(tmp_path: Path, open_page: Open) -> None:
+    store = seeded(open_sqlite(tmp_path / "tapes.db"))
+    with serving(Api(store, Keys(read=token_hash("right")))) as client:
+        page = open_page(str(client.base_url).rstrip("/"))
+        dialog = page.get_by_role("dialog", name="This server asks for a token")
+        dialog.get_by_label("Token").fill("wrong")
+        dialog.get_by_role("button", name="Go on").click()
+        expect(dialog).to_contain_text("not accepted")
+        dialog.get_by_label("Token").fill("right")
+        dialog.get_by_role("button", name="Go on").click()
+        expect(page.get_by_role("row").filter(has_text="The invoice test")).to_be_visible()
+        expect(dialog).to_have_count(0)
+    store.close()

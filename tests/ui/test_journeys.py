@@ -1,0 +1,208 @@
+"""What people do on the page, from beginning to end."""
+
+import re
+from pathlib import Path
+
+import httpx
+from playwright.sync_api import expect
+
+from .conftest import Open, press, served
+
+INVOICE = "The invoice test fails: it expects 42.00 and gets 41.99. Mend it."
+LISBON = "I fly to Lisbon tomorrow. Do I need an umbrella?"
+
+
+def test_the_failing_tool_call_is_found_by_keys_alone(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    expect(page.get_by_role("row").filter(has_text=INVOICE)).to_be_visible()
+    press(page, "f", "filter")
+    page.keyboard.type("has:tool_error")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("row")).to_have_count(2)
+    page.keyboard.press("Escape")
+    press(page, "j", "next")
+    press(page, "Enter", "open")
+    expect(page.get_by_role("heading", name=INVOICE)).to_be_visible()
+    press(page, "e", "next error")
+    selected = page.get_by_role("region", name="What is selected")
+    expect(selected.get_by_text("assert 41.99 == 42.00")).to_be_visible()
+    press(page, "Enter", "its trace")
+    expect(page.get_by_role("tree", name="Spans")).to_be_visible()
+    at = page.get_by_role("treeitem", selected=True)
+    expect(at).to_contain_text("Bash")
+    assert "span=toolu_01" in page.url
+
+
+def test_the_failing_tool_call_is_found_by_mouse(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    page.get_by_role("row").filter(has_text=INVOICE).get_by_text("completed").click()
+    sheet = page.get_by_role("complementary", name="Details")
+    expect(sheet.get_by_text("1 failed")).to_be_visible()
+    sheet.get_by_role("link", name="Open the session").click()
+    page.get_by_role("button", name="1 error", exact=True).click()
+    expect(page.get_by_role("region", name="What is selected")).to_contain_text("1 failed")
+    page.get_by_role("link", name="15 spans").click()
+    expect(page.get_by_role("treeitem")).to_have_count(15)
+
+
+def test_a_link_opens_the_same_view_for_somebody_else(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    place = "#/trace/trc_sample-coding-1?span=llm_sample-coding-5&view=tree&tab=difference"
+    page = open_page(addresses["api"], place)
+    expect(page.get_by_role("tab", name="Difference")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_text("messages[3]")).to_be_visible()
+    expect(page.get_by_role("button", name="Tree")).to_have_attribute("aria-pressed", "true")
+
+
+def test_a_trace_is_walked_by_keys(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"], "#/trace/trc_sample-coding-1")
+    expect(page.get_by_role("treeitem")).to_have_count(15)
+    press(page, "ArrowLeft", "close")
+    expect(page.get_by_role("treeitem")).to_have_count(1)
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("treeitem")).to_have_count(15)
+    press(page, "e", "next error")
+    expect(page.get_by_role("treeitem", selected=True)).to_contain_text("Bash")
+    page.keyboard.press("v")
+    page.keyboard.press("v")
+    expect(page.get_by_role("log", name="Transcript")).to_contain_text("assert 41.99 == 42.00")
+    page.keyboard.press("v")
+    press(page, "]", "trace after")
+    expect(page.get_by_text("Trace 2 of 2")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page).to_have_url(re.compile("#/session/"))
+
+
+def test_a_filter_of_spans_keeps_what_they_hang_from(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/trace/trc_sample-coding-1?filter=haiku")
+    expect(page.get_by_text("2 spans of 15 fit")).to_be_visible()
+    names = page.get_by_role("treeitem").all_inner_texts()
+    assert [name.split("\n")[0] for name in names][:3] == ["main", "Agent", "subagent"]
+
+
+def test_all_forms_of_a_call_are_there(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"], "#/trace/trc_sample-coding-1?span=llm_sample-coding-2")
+    for tab, text in (
+        ("JSON", '"claude-sonnet-4-5"'),
+        ("Bytes", "event: message_start"),
+        ("Chunks", "the first after 620 ms"),
+        ("Headers", "https://api.anthropic.com/v1/messages"),
+        ("Difference", "messages[1]"),
+    ):
+        page.get_by_role("tab", name=tab).click()
+        expect(page.get_by_role("tabpanel")).to_contain_text(text)
+
+
+def test_two_sessions_are_compared(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"])
+    rows = page.get_by_role("row").filter(has_text=LISBON)
+    expect(rows).to_have_count(2)
+    for each in rows.all():
+        each.get_by_role("checkbox").check()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_text("The two sessions do the same, span by span.")).to_be_visible()
+
+
+def test_words_of_any_script_are_found_and_marked(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    expect(page.get_by_role("row").filter(has_text=INVOICE)).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("مرحبا")
+    page.keyboard.press("Enter")
+    mark = page.locator("mark").first
+    expect(mark).to_have_text("مرحبا")
+    assert mark.evaluate("e => getComputedStyle(e).direction") == "rtl"
+
+
+def test_a_filter_completes_and_time_narrows(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"])
+    field = page.get_by_role("combobox", name="Filter sessions")
+    field.click()
+    field.press_sequentially("mod")
+    page.get_by_role("option").filter(has_text="model:").click()
+    page.get_by_role("option").filter(has_text="gpt-4o-mini").click()
+    expect(page.get_by_role("row")).to_have_count(3)
+    page.get_by_role("button", name="Remove model:gpt-4o-mini").click()
+    expect(page.get_by_role("row").filter(has_text=INVOICE)).to_be_visible()
+    slider = page.get_by_role("slider")
+    slider.focus()
+    slider.press("Home")
+    slider.press("Enter")
+    expect(page.get_by_role("button", name="Chosen")).to_be_visible()
+
+
+def test_a_request_that_is_on_no_tape_is_announced_and_explained(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    asked = {
+        "model": "gemma-3-270m",
+        "messages": [{"role": "user", "content": "What is a unit test, on 2026-11-30?"}],
+    }
+    refused = httpx.post(
+        f"{addresses['proxy']}/openai/v1/chat/completions",
+        json=asked,
+        headers={"authorization": "Bearer none"},
+        timeout=30,
+    )
+    assert refused.status_code >= 400
+    expect(page.get_by_role("button", name="1 new session · show")).to_be_visible()
+    page.get_by_role("link", name="Tapes", exact=True).last.click()
+    page.get_by_role("link", name=re.compile("completions")).first.click()
+    expect(page.get_by_role("heading", name="This request is not on the tape")).to_be_visible()
+    expect(page.get_by_role("heading", name="Against the nearest recording")).to_be_visible()
+    expect(page.get_by_text("CASSETTE_MODE=record").first).to_be_visible()
+
+
+def test_services_tell_their_health_and_what_is_wrong(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/services")
+    expect(page.get_by_text("cannot be reached", exact=False).first).to_be_visible()
+    expect(page.get_by_text("up", exact=True).first).to_be_visible()
+    page.get_by_role("button", name="Recheck all").click()
+    expect(page.get_by_text("Asked again")).to_be_visible()
+
+
+def test_the_api_reference_is_served_from_here(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"], "ui/reference.html")
+    expect(page.get_by_text("/v1/sessions", exact=True).first).to_be_visible()
+
+
+def test_the_first_five_minutes(tmp_path: Path, open_page: Open) -> None:
+    with served(tmp_path, "empty") as addresses:
+        page = open_page(addresses["api"])
+        expect(page.get_by_role("heading", name="Nothing was captured yet")).to_be_visible()
+        page.get_by_role("button", name="Claude Code").click()
+        expect(page.get_by_text("ANTHROPIC_BASE_URL=")).to_be_visible()
+        page.get_by_role("button", name="Load sample sessions").click()
+        page.get_by_role("row").filter(has_text=INVOICE).get_by_role("link").click()
+        page.get_by_role("button", name="Rename, tag").click()
+        page.get_by_label("Name", exact=True).fill("Half a cent")
+        page.get_by_label("Tags", exact=True).fill("money")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_role("heading", name="Half a cent")).to_be_visible()
+        page.get_by_role("button", name="Pin", exact=True).click()
+        expect(page.get_by_role("button", name="Pinned")).to_be_visible()
+        page.get_by_role("button", name="Freeze").click()
+        expect(page.get_by_text("tapes freeze")).to_be_visible()
+        page.keyboard.press("Escape")
+        address = page.url
+        page.get_by_role("button", name="Delete").click()
+        expect(page.get_by_text("8 captured calls")).to_be_visible()
+        page.get_by_role("button", name="Delete for good").click()
+        expect(page.get_by_role("row").filter(has_text=LISBON).first).to_be_visible()
+        expect(page.get_by_role("row").filter(has_text="Half a cent")).to_have_count(0)
+        page.goto(address)
+        page.reload()
+        expect(page.get_by_role("heading", name="This session was erased")).to_be_visible()

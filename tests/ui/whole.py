@@ -1,0 +1,132 @@
+"""Everything that the page talks to, as one process: samples, hostile texts, a tape, a proxy in
+replay, services of which one is not there.
+
+    python -m tests.ui.whole FOLDER [empty]
+
+It says its addresses as one line of JSON and serves until its standard input ends.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import sys
+import threading
+from importlib import resources
+from pathlib import Path
+
+from tapes.api.app import Api
+from tapes.api.gate import App, Bounds
+from tapes.capture.asked import ProxyMode
+from tapes.capture.asked import Setup as ProxySetup
+from tapes.capture.routes import Routes
+from tapes.capture.shelf import Shelf
+from tapes.cassette import Cassette
+from tapes.keeping import open_projector, open_store
+from tapes.listening import Listen
+from tapes.opening import Where
+from tapes.rows import RawTurn
+from tapes.seeding import seed
+from tapes.services.host import Setup as HostSetup
+from tapes.services.mounting import in_front_of
+from tapes.services.sources import Listed
+from tapes.serving import Plan, Served, serve
+from tests.servers import closed_port
+from tests.services.hosting import serving_service
+from tests.turns import raw_turn
+
+TAPE = "tests/tapes/conversation.jsonl"
+ANY = Listen("127.0.0.1", 0)
+HOSTILE = (
+    "<script>window.broken = 1</script>",
+    '<img src="https://elsewhere.test/x.png" onerror="window.broken = 1">',
+    '<svg onload="window.broken = 1"><a href="javascript:window.broken = 1">go</a></svg>',
+    "[a link](javascript:window.broken=1) https://elsewhere.test/ ${window.broken = 1}",
+    "\x1b[31mred\x1b[0m \x07 \x00 \u202egnp.exe\u2066",
+    '"><style>body{display:none}</style><!-- </textarea>',
+)
+LARGE = 10_000_000
+
+
+def hostile_turns() -> list[RawTurn]:
+    """A session whose every text wants to be something else."""
+    return [
+        _called(number, text, {"name": text[:40], "arguments": json.dumps({text[:30]: text})})
+        for number, text in enumerate(HOSTILE, 1)
+    ] + [
+        _called(
+            len(HOSTILE) + 1,
+            "ten million",
+            {"name": "big", "arguments": json.dumps({"text": "x" * LARGE})},
+        )
+    ]
+
+
+def _called(number: int, text: str, function: dict[str, str]) -> RawTurn:
+    call = {"id": f"call_{number}", "type": "function", "function": function}
+    asked = {"model": text[:60], "messages": [{"role": "user", "content": text}]}
+    answered = {
+        "id": f"chatcmpl-h{number}",
+        "model": text[:60],
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "tool_calls",
+                "message": {"role": "assistant", "content": text, "tool_calls": [call]},
+            }
+        ],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18},
+    }
+    return raw_turn(
+        number, "/v1/chat/completions", asked, answered, session="hostile", request_id=f"h{number}"
+    )
+
+
+def prepare(folder: Path, *, empty: bool) -> Where:
+    """A project's folder with a tape and a log."""
+    (folder / TAPE).parent.mkdir(parents=True)
+    tape = resources.files("tapes.demo").joinpath("conversation.jsonl")
+    with resources.as_file(tape) as file:
+        shutil.copy(file, folder / TAPE)
+    where = Where(str(folder / ".tapes" / "tapes.db"))
+    store = open_store(where)
+    if not empty:
+        seed(store)
+        store.append(hostile_turns())
+        open_projector(store).drain()
+    store.close()
+    return where
+
+
+async def main(folder: Path, *, empty: bool) -> None:
+    """Serve until the standard input ends."""
+    where = prepare(folder, empty=empty)
+    os.chdir(folder)
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def wait() -> None:
+        sys.stdin.read()
+        loop.call_soon_threadsafe(stopped.set)
+
+    threading.Thread(target=wait, daemon=True).start()
+    with serving_service() as service:
+        dead = f"http://127.0.0.1:{closed_port()}/openapi"
+        sources = Listed(() if empty else (service.source, dead), "test")
+
+        def in_front(api: Api) -> tuple[App, contextlib.AbstractAsyncContextManager[object]]:
+            app = in_front_of(api.inner, api.document, HostSetup(sources=sources))
+            return app, app.host.running()
+
+        setup = ProxySetup(ProxyMode("replay"), Routes.of(), Shelf(Cassette(TAPE, "replay")))
+        plan = Plan(where, api=ANY, bounds=Bounds(rate=0), proxy=(setup, ANY), in_front=in_front)
+        await serve(plan, _tell, stopped)
+
+
+def _tell(served: Served) -> None:
+    addresses = {str(door): address for door, address in served.addresses.items()}
+    print(json.dumps(addresses), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), empty="empty" in sys.argv[2:]))
