@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tapes.derive.belonging import goes_on_from, marks_of, session_by, session_of
@@ -24,7 +24,7 @@ from tapes.exchange import Exchange, Piece, Request, Response
 from tapes.providers.reading import DropReason
 from tapes.providers.turn import Turn
 from tapes.rows import Projection, RawTurn, Source, moments, session_id_of
-from tapes.store.base import Dirty, Placement, Placing, Store
+from tapes.store.base import Dirty, Placement, Placing, Store, Work
 from tapes.store.modelforms import as_kept
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Pace:
     quiet_ms: int = 40
     longest_ms: int = 250
     idle_ms: int = 250
-    at_once: int = 16
+    at_once: int = 32
 
 
 @dataclass(slots=True)
@@ -57,6 +57,8 @@ class Progress:
         return bool(self.placed or self.derived or self.failed)
 
 
+# Gives the ids of a session's turns, and those of its turns that were not known.
+_TurnsOf = Callable[[str], tuple[frozenset[int], list[RawTurn]]]
 # When a turn began, its id, its call's id, the marks that it seeks and leaves, where it was placed.
 _Marked = tuple[int, int, str, tuple[str, ...], tuple[str, ...], str]
 
@@ -134,9 +136,21 @@ class Projector:
         with self._store.take(
             self._pace.at_once, ready_at=quiet, overdue_at=overdue, but=resting
         ) as work:
-            for session in work.taken:
+            for org_id in dict.fromkeys(session.org_id for session in work.taken):
+                mine = [session for session in work.taken if session.org_id == org_id]
+                self._derive(org_id, mine, work, progress)
+        progress.changed += work.changed
+        _add(self.total, progress)
+        return progress
+
+    def _derive(self, org_id: str, taken: Sequence[Dirty], work: Work, progress: Progress) -> None:
+        live = {session.session_id: self._recalled(session) for session in taken}
+        known = {session_id: frozenset(each.turns) for session_id, each in live.items()}
+        with self._store.turns_of_many(org_id, known) as turns_of:
+            for session in taken:
                 try:
-                    work.write(session, self._derived(session))
+                    its = live[session.session_id]
+                    work.write(session, self._derived(its, session.session_id, turns_of))
                     progress.derived += 1
                 except DamagedStore as error:
                     log.error("a session cannot be derived: %s", error.message)
@@ -146,9 +160,7 @@ class Projector:
                     log.exception("a session cannot be derived")
                     work.fail(session, f"{type(error).__name__}: {error}")
                     progress.failed += 1
-        progress.changed += work.changed
-        _add(self.total, progress)
-        return progress
+        self._bound()
 
     # --- one session
 
@@ -157,10 +169,9 @@ class Projector:
         now = time.monotonic()
         return tuple(key for key, live in self._live.items() if now < live.rest_until)
 
-    def _derived(self, session: Dirty) -> Projection:
+    def _derived(self, live: _Live, session_id: str, turns_of: _TurnsOf) -> Projection:
         began = time.monotonic()
-        live = self._recalled(session)
-        self._catch_up(session, live)
+        self._catch_up(live, *turns_of(session_id))
         rows = derive(live.turns.values(), self.price, live.memory)
         now = time.monotonic()
         if now - began > _QUICK_S:
@@ -173,21 +184,19 @@ class Projector:
         self._live[key] = live
         return live
 
-    def _catch_up(self, session: Dirty, live: _Live) -> None:
-        known = frozenset(live.turns)
-        ids, new = self._store.turns_of(session.org_id, session.session_id, known=known)
+    def _catch_up(self, live: _Live, ids: frozenset[int], new: Sequence[RawTurn]) -> None:
         for raw in new:
             if raw.source is Source.WIRE:
                 live.memory.read(raw)
             live.turns[raw.id] = light(raw)
         if len(ids) != len(live.turns):
             live.turns = {turn_id: live.turns[turn_id] for turn_id in sorted(ids)}
-        self._bound(live, max((_size(raw) for raw in new), default=0))
-
-    def _bound(self, live: _Live, size: int) -> None:
-        """Let sessions go that have rested longest, where too much is remembered."""
+        size = max((_size(raw) for raw in new), default=0)
         self._size += max(size - live.size, 0)
         live.size = max(size, live.size)
+
+    def _bound(self) -> None:
+        """Let sessions go that have rested longest, where too much is remembered."""
         while self._size > _REMEMBERED and len(self._live) > 1:
             _, oldest = self._live.popitem(last=False)
             self._size -= oldest.size

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from functools import lru_cache
 from operator import attrgetter
 from uuid import UUID, uuid5
 
@@ -389,8 +390,12 @@ def parent_session_id_of(envelope: Envelope) -> str | None:
 
 
 def _session_id(envelope: Envelope, harness_session_id: str) -> str:
-    org = envelope.org_id or NO_ORG
-    return str(uuid5(_SESSIONS, "\0".join((org, envelope.harness_id, harness_session_id))))
+    return _id_of(envelope.org_id or NO_ORG, envelope.harness_id, harness_session_id)
+
+
+@lru_cache(maxsize=10_000)
+def _id_of(*names: str) -> str:
+    return str(uuid5(_SESSIONS, "\0".join(names)))
 
 
 def key_of_row(row: Row) -> tuple[str, ...]:
@@ -417,31 +422,32 @@ def key_of_row(row: Row) -> tuple[str, ...]:
 _IDENTITY = frozenset({"id", "org_id", "session_id", "trace_id", "span_id"})
 
 
-# What may change in rows of each kind: the names, and what gets all values at once.
-_CHANGING: dict[type, tuple[tuple[bytes, ...], Callable[[Row], tuple[Json, ...]]]] = {}
-for _kind in (Session, Trace, Span, Link):
-    _names = [column.name for column in fields(_kind) if column.name not in _IDENTITY]
-    _CHANGING[_kind] = tuple(name.encode() for name in _names), attrgetter(*_names)
+# What gets all values of a row that may change, for each kind.
+_CHANGING: dict[type, Callable[[Row], tuple[Json, ...]]] = {
+    _kind: attrgetter(*(each.name for each in fields(_kind) if each.name not in _IDENTITY))
+    for _kind in (Session, Trace, Span, Link)
+}
 
 
 def content_hash(row: Row) -> str:
     """SHA-256 over everything in a row that may change: equal hashes need no writing."""
-    names, values_of = _CHANGING[type(row)]
-    parts: list[bytes] = []
-    for name, value in zip(names, values_of(row), strict=True):
-        text = _hashed(value)
-        parts += (b"%b %d " % (name, len(text)), text)
-    return hashlib.sha256(b"".join(parts)).hexdigest()
+    values_of = _CHANGING[type(row)]
+    # One text for all values: to make one for each takes longer than to hash them.
+    values = [v if type(v) in _AS_THEY_ARE else _hashed(v) for v in values_of(row)]
+    return hashlib.sha256(repr(values).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _hashed(value: Json) -> bytes:
-    if value is None or isinstance(value, str | int | bool):
-        return repr(value).encode("utf-8", "surrogatepass")
+_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
+
+
+def _hashed(value: Json) -> Json:
     if isinstance(value, Decimal):
-        return str(value.normalize()).encode()
-    if isinstance(value, tuple) and value and not isinstance(value[0], dict):
-        return repr(value).encode("utf-8", "surrogatepass")
-    return canonical(value).encode("utf-8", "surrogatepass")
+        return value.normalize()
+    if isinstance(value, str) or (
+        isinstance(value, tuple) and not (value and isinstance(value[0], dict))
+    ):
+        return value
+    return (canonical(value),)
 
 
 # --- times ------------------------------------------------------------------------------------

@@ -58,8 +58,9 @@ TheCore = Annotated[Core, Depends(core_of)]
 TheCaller = Annotated[Caller, Depends(caller_of)]
 
 
-async def project_of(core: TheCore, caller: TheCaller) -> Project:
+async def project_of(request: Request) -> Project:
     """All that belongs to the tenant of who asks, and nothing else."""
+    core, caller = await core_of(request), await caller_of(request)
     return core.store.project(caller.org_id)
 
 

@@ -257,15 +257,25 @@ class Addresses:
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
         self._hashes: dict[tuple[int, str], str] = {}
+        # The last chain that began with a message: the next request goes on from there.
+        self._last: dict[int, tuple[tuple[Message, ...], tuple[Node, ...]]] = {}
 
     def chain(self, messages: Sequence[Message]) -> tuple[Node, ...]:
         """The nodes of messages, each going on from the last that was not injected."""
-        nodes, parent = [], ""
-        for message in messages:
+        messages = tuple(messages)
+        if not messages:
+            return ()
+        before, known = self._last.get(id(messages[0]), ((), ()))
+        if messages[: len(before)] != before:
+            before, known = (), ()
+        nodes, parent = list(known), last_of_chain(known)
+        for message in messages[len(before) :]:
             hash_, injected = self.after(message, parent), self._of(message).injected
             nodes.append(Node(hash_, message, injected))
             parent = parent if injected else hash_
-        return tuple(nodes)
+        chain = tuple(nodes)
+        self._last[id(messages[0])] = messages, chain
+        return chain
 
     def after(self, message: Message, parent: str) -> str:
         """The address of a message that follows the address `parent` ("" for none)."""

@@ -10,6 +10,7 @@ Knows nothing of stores or schedules; prices come in as a function.  Pure.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from typing import Any
 
 from tapes.derive.belonging import with_sessions
 from tapes.derive.calls import Call, Reading, calls_of, once
@@ -266,14 +267,18 @@ def _session_row(
 
 def _said(envelopes: Sequence[Envelope]) -> Envelope:
     """What a session's calls say of it together: later words replace earlier ones."""
-    together_said = envelopes[0]
+    said: dict[str, Any] = {}
     metadata: dict[str, Json] = {}
+    before: Envelope | None = None
     for envelope in envelopes:
-        given = {name: getattr(envelope, name) for name in Envelope.__slots__}
+        if envelope == before:  # most say the same again
+            continue
+        before = envelope
+        given = ((name, getattr(envelope, name)) for name in Envelope.__slots__)
+        said |= {name: value for name, value in given if value}
         if isinstance(envelope.harness_metadata, dict):
             metadata |= envelope.harness_metadata
-        together_said = replace(together_said, **{n: v for n, v in given.items() if v})
-    return replace(together_said, harness_metadata=metadata or None)
+    return replace(envelopes[0], **said | {"harness_metadata": metadata or None})
 
 
 def _placeholders(sessions: Mapping[str, _Told]) -> tuple[Session, ...]:

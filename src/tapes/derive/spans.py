@@ -67,7 +67,9 @@ class Spans:
         )
         root = replace(main, duration_ns=max(ended - main.started_at, 0))
         for seq, span in enumerate([root, *made]):
-            yield replace(span, seq=seq)
+            # Made a moment ago and nobody else has it yet: to copy all takes a tenth of the time.
+            object.__setattr__(span, "seq", seq)
+            yield span
 
     def _main_lane(self, draft: Draft) -> Span:
         raw = draft.opening.raw

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, literal_column, select, tuple_
@@ -26,7 +27,7 @@ from tapes.store.bodies import (
     leads_back,
     packed_body,
 )
-from tapes.store.database import Database
+from tapes.store.database import Database, insert_into
 from tapes.store.packing import squeezed
 from tapes.store.tables import (
     blobs,
@@ -190,6 +191,10 @@ _TOMBS = select(tombstones.c.session_id, tombstones.c.erased_at).where(
 )
 
 
+_HELD = select(raw_turns.c.id).where(raw_turns.c.id.in_(bindparam("ids", expanding=True)))
+_HELD_FAST = _HELD.with_for_update(read=True, key_share=True)
+
+
 @dataclass(slots=True)
 class _Batch:
     """Turns that are kept in one transaction."""
@@ -314,10 +319,8 @@ class _Batch:
         """Whether all these turns are in the log, and will be until we are done."""
         if not ids:
             return True
-        statement = select(raw_turns.c.id).where(raw_turns.c.id.in_(ids))
-        if self.database.is_postgres:
-            statement = statement.with_for_update(read=True, key_share=True)
-        return len(connection.execute(statement).all()) == len(ids)
+        statement = _HELD_FAST if self.database.is_postgres else _HELD
+        return len(connection.execute(statement, {"ids": list(ids)}).all()) == len(ids)
 
     def _insert_parts(self, connection: Connection, parts: Mapping[_Part, bytes]) -> None:
         if not parts:
@@ -347,11 +350,9 @@ class _Batch:
 
     def _insert_rows(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         if not self.database.is_postgres:
-            connection.execute(raw_turns.insert(), rows)
+            self.database.insert_rows(connection, raw_turns, rows)
             return
-        statement = self.database.insert(raw_turns).on_conflict_do_nothing()
-        kept = connection.execute(statement.returning(raw_turns.c.id), rows).all()
-        if len(kept) < len(rows):
+        if self.database.insert_new_rows(connection, raw_turns, rows) < len(rows):
             raise _LookAgain
 
     # --- what is to be derived
@@ -402,21 +403,26 @@ def mark_dirty(
         {"org_id": o, "session_id": s, "version": 1, "dirtied_at": now, "first_dirtied_at": now}
         for o, s in sessions
     ]
-    statement = database.insert(dirty)
-    connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=[dirty.c.org_id, dirty.c.session_id],
-            set_={
-                "version": dirty.c.version + 1,
-                "dirtied_at": statement.excluded.dirtied_at,
-                "failed": None,
-            },
-        ),
-        rows,
-    )
+    connection.execute(_marking(database.is_postgres), rows)
     if database.is_postgres:
         claimed = [{"org_id": o, "session_id": s} for o, s in sessions]
-        connection.execute(database.insert(claims).on_conflict_do_nothing(), claimed)
+        connection.execute(_CLAIMING, claimed)
+
+
+@cache
+def _marking(is_postgres: bool) -> Any:
+    statement = insert_into(dirty, is_postgres=is_postgres)
+    return statement.on_conflict_do_update(
+        index_elements=[dirty.c.org_id, dirty.c.session_id],
+        set_={
+            "version": dirty.c.version + 1,
+            "dirtied_at": statement.excluded.dirtied_at,
+            "failed": None,
+        },
+    )
+
+
+_CLAIMING = insert_into(claims, is_postgres=True).on_conflict_do_nothing()
 
 
 def count_drops(

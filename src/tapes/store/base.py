@@ -552,6 +552,12 @@ class Store(Protocol):
         """The ids of a session's turns, and those of its turns that are not known yet."""
         ...
 
+    def turns_of_many(
+        self, org_id: str, known: Mapping[str, frozenset[int]]
+    ) -> AbstractContextManager[Callable[[str], tuple[frozenset[int], list[RawTurn]]]]:
+        """The same for several sessions of a tenant; each is read when it is asked for."""
+        ...
+
     def sessions_of_log(self, org_id: str) -> Iterator[str]:
         """The sessions of which there are turns."""
         ...

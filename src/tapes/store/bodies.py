@@ -23,6 +23,7 @@ from tapes.store.packing import (
     check_of,
     common_prefix,
     pack,
+    pack_against,
     unpack,
 )
 from tapes.store.tables import blobs, raw_turns
@@ -135,8 +136,8 @@ def packed_body(connection: Connection, prepared: Prepared, base: Base | None) -
 
 def _packed(body: bytes, base: Base | None, depth: int) -> PackedBody:
     cuts: tuple[Cut, ...] = ()
-    packed = None if base is None else pack(body, base.body)
-    if packed is None or packed.way is Way.WHOLE:
+    packed = None if base is None else pack_against(body, base.body)
+    if packed is None:
         base, depth = None, 0
         left, cuts = cut(body)
         packed = pack(left)
@@ -164,14 +165,22 @@ def _keyframe(connection: Connection, org_id: str, base: Base) -> Base:
 # --- reading ----------------------------------------------------------------------------------
 
 
-def read_body(
-    connection: Connection, org_id: str, turn_id: int, known: Mapping[int, bytes] | None = None
+def read_body(connection: Connection, org_id: str, turn_id: int) -> bytes:
+    """The body of a turn's request. Raises DamagedStore."""
+    return _followed(connection, org_id, _chain(connection, org_id, turn_id))
+
+
+def body_of(
+    connection: Connection, org_id: str, row: Mapping[Any, Any], known: Mapping[int, bytes]
 ) -> bytes:
-    """The body of a turn's request. `known` are bodies that were read before.
+    """The body of a row that was read. `known` are bodies that were read before.
 
     Raises DamagedStore.
     """
-    return _followed(connection, org_id, _chain(connection, org_id, turn_id, known or {}), known)
+    base_id = row["base_id"]
+    if base_id is None or base_id in known:
+        return unpacked(connection, org_id, row, known.get(base_id))
+    return _followed(connection, org_id, _chain(connection, org_id, row["id"]), known)
 
 
 _ONE = select(*_CHAIN_COLUMNS).where(
@@ -200,15 +209,13 @@ def _whole_chain() -> Any:
 _ALL = _whole_chain()
 
 
-def _chain(
-    connection: Connection, org_id: str, turn_id: int, known: Mapping[int, bytes] | None = None
-) -> list[Mapping[Any, Any]]:
-    """The rows from a turn down to a whole body, or to the first that is known."""
+def _chain(connection: Connection, org_id: str, turn_id: int) -> list[Mapping[Any, Any]]:
+    """The rows from a turn down to a whole body."""
     values = {"id": turn_id, "org": org_id}
     first = connection.execute(_ONE, values).mappings().first()
     if first is None:
         raise _damaged(turn_id, "it is missing, and another turn is packed against it")
-    if first["base_id"] is None or (known and first["base_id"] in known):
+    if first["base_id"] is None:
         return [first]
     rows = {row["id"]: row for row in connection.execute(_ALL, values).mappings()}
     links, at = list[Mapping[Any, Any]](), rows.get(turn_id)

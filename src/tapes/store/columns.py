@@ -7,6 +7,7 @@ Rule 2: what a database cannot hold (a NUL, half a surrogate, a number beyond 64
 Knows nothing of tables.
 """
 
+from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
@@ -49,11 +50,22 @@ class Id(TypeDecorator[str]):
             return value
         return bytes.fromhex(value.replace("-", ""))
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
-        if value is None or dialect.name == POSTGRES:
-            return None if value is None else str(value)
-        digits: str = value.hex()
-        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        return _text_of_id if dialect.name == POSTGRES else _id_of_bytes
+
+
+# What reads a column is given to the database as it is: pages have thousands of values.
+
+
+def _text_of_id(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _id_of_bytes(value: bytes | None) -> str | None:
+    if value is None:
+        return None
+    digits = value.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 _PLACES = 12
@@ -126,8 +138,16 @@ class JsonText(TypeDecorator[Json]):
     def process_bind_param(self, value: Json, dialect: Dialect) -> Any:
         return None if value is None else written(value).decode()
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> Json:
-        return None if value is None else read(value)
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        return _read_or_none
+
+
+def _read_or_none(value: Any) -> Json:
+    if value is None:
+        return None
+    if value == "[]":  # as most are
+        return []
+    return read(value)
 
 
 # Shorter JSON is not worth compressing.
@@ -148,7 +168,9 @@ class Payload(JsonText):
             return text.decode()
         return squeezed(text)
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> Json:
-        if isinstance(value, bytes) and dialect.name != POSTGRES:
-            value = spread(value)
-        return None if value is None else read(value)
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        return _read_or_none if dialect.name == POSTGRES else _read_payload
+
+
+def _read_payload(value: Any) -> Json:
+    return _read_or_none(spread(value) if isinstance(value, bytes) else value)

@@ -5,7 +5,7 @@ Knows nothing of what is kept in it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,11 @@ from tapes.store.columns import POSTGRES
 
 # Both have `on_conflict_do_nothing` and `on_conflict_do_update`, and mean the same by them.
 Insert = sqlite.Insert | postgresql.Insert
+
+
+def insert_into(table: Table, *, is_postgres: bool) -> Any:
+    """An insert that can say what happens where there is such a row."""
+    return postgresql.insert(table) if is_postgres else sqlite.insert(table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,33 @@ class WordIndex(ABC):
         """Forget everything, to take it in anew."""
 
 
+class Shape:
+    """An insert of rows with these columns, as text, and how their values are bound."""
+
+    def __init__(self, insert: Insert, names: Sequence[str], dialect: Dialect) -> None:
+        compiled = insert.compile(dialect=dialect, column_keys=list(names))
+        table = insert.table
+        self.sql = str(compiled)
+        order = getattr(compiled, "positiontup", None)
+        self._is_positional = order is not None
+        self._columns = [
+            (name, table.c[name].type.dialect_impl(dialect).bind_processor(dialect))
+            for name in order or names
+        ]
+
+    def bound(self, rows: Iterable[Mapping[str, Any]]) -> list[Any]:
+        """The values of rows as the driver takes them."""
+        columns = self._columns
+        if self._is_positional:
+            return [
+                tuple([row[n] if bind is None else bind(row[n]) for n, bind in columns])
+                for row in rows
+            ]
+        return [
+            {n: row[n] if bind is None else bind(row[n]) for n, bind in columns} for row in rows
+        ]
+
+
 class Database(ABC):
     """A database and what is its own way."""
 
@@ -99,6 +131,9 @@ class Database(ABC):
     span_words: WordIndex
     session_words: WordIndex
 
+    def __init__(self) -> None:
+        self._shapes: dict[tuple[str, tuple[str, ...], bool], Shape] = {}
+
     @property
     def is_postgres(self) -> bool:
         """Which of the two it is."""
@@ -106,7 +141,33 @@ class Database(ABC):
 
     def insert(self, table: Table) -> Any:
         """An insert that can say what happens where there is such a row."""
-        return postgresql.insert(table) if self.is_postgres else sqlite.insert(table)
+        return insert_into(table, is_postgres=self.is_postgres)
+
+    def insert_rows(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Insert rows that all have the same columns, straight through the driver.
+
+        SQLAlchemy makes the statement and says how each type is bound, once for each shape: to
+        have it look at every value of every row takes longer than the database needs.
+        """
+        shape = self._shape(table, rows, is_new=False)
+        connection.exec_driver_sql(shape.sql, shape.bound(rows))
+
+    def insert_new_rows(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+    ) -> int:
+        """The same, but for rows that are there already; gives the number of those that came."""
+        shape = self._shape(table, rows, is_new=True)
+        return connection.exec_driver_sql(shape.sql, shape.bound(rows)).rowcount
+
+    def _shape(self, table: Table, rows: Sequence[Mapping[str, Any]], *, is_new: bool) -> Shape:
+        key = (table.name, tuple(rows[0]), is_new)
+        if key not in self._shapes:
+            insert = self.insert(table)
+            insert = insert.on_conflict_do_nothing() if is_new else insert
+            self._shapes[key] = Shape(insert, key[1], self.dialect)
+        return self._shapes[key]
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Connection]:

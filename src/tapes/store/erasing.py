@@ -205,12 +205,9 @@ class _Batch:
 
     def erase_sessions(self, session_ids: Sequence[str]) -> tuple[int, int]:
         """Erase sessions; gives the number of turns that went, and of their bytes."""
-        writers = [
-            ModelWriter(self.database, self.connection, self.org_id, session_id)
-            for session_id in sorted(session_ids)
-        ]
-        for writer in writers:
-            writer.erase()
+        writer = ModelWriter(self.database, self.connection, self.org_id)
+        for session_id in sorted(session_ids):
+            writer.erase(session_id)
         went = self.erase_turns(self._turns_of(session_ids))
         now = time.time_ns()
         for table in _BY_SESSION:
@@ -230,8 +227,8 @@ class _Batch:
             ),
             tombs,
         )
-        for writer in writers:
-            writer.settle()
+        for session_id in sorted(session_ids):
+            writer.settle(session_id)
         return went
 
     def _turns_of(self, session_ids: Sequence[str]) -> list[int]:

@@ -9,6 +9,7 @@ import binascii
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -45,7 +46,7 @@ from tapes.store.base import (
 )
 from tapes.store.database import Database
 from tapes.store.fields import SORTS, TABLES, TIES, Context, Sort, compiled, uuid_range
-from tapes.store.filters import Condition
+from tapes.store.filters import EVERYTHING, Condition
 from tapes.store.logreading import HEADS, head_of
 from tapes.store.modelforms import session_of, span_of, trace_of
 from tapes.store.searching import WordTexts
@@ -81,6 +82,18 @@ _SELECTS: Mapping[Noun, Select[Any]] = {
 }
 
 
+_REAL_SESSIONS = SESSIONS.where(sessions.c.placeholder.is_not(true()))
+_WHOLE_SPANS = select(spans)
+_TAGGED = (
+    select(tags.c.session_id, tags.c.tag)
+    .where(
+        tags.c.org_id == bindparam("org"), tags.c.session_id.in_(bindparam("ids", expanding=True))
+    )
+    .order_by(tags.c.tag)
+)
+_LAST_SEQ = select(clocks.c.seq).where(clocks.c.org_id == bindparam("org"))
+
+
 # What a histogram counts: the table, which of its rows failed, and what they cost.
 _SPREAD: Mapping[Noun, tuple[Table, ColumnElement[bool], Column[Any]]] = {
     Noun.SESSIONS: (
@@ -113,11 +126,10 @@ class Lists:
     ) -> Page[Listed]:
         """Sessions."""
         more: list[ColumnElement[bool]] = []
-        if not placeholders:
-            more.append(sessions.c.placeholder.is_not(true()))
         if since is not None or until is not None:
             more += self._with_trace_in(since, until)
-        return self._page(Noun.SESSIONS, ask, self.listed, more)
+        chosen = SESSIONS if placeholders else _REAL_SESSIONS
+        return self._page(Noun.SESSIONS, ask, self.listed, more, chosen)
 
     def traces(self, ask: Ask) -> Page[Trace]:
         """Traces."""
@@ -125,7 +137,7 @@ class Lists:
 
     def spans(self, ask: Ask, *, payload: bool) -> Page[Span]:
         """Spans."""
-        chosen = select(spans) if payload else None
+        chosen = _WHOLE_SPANS if payload else None
         make = lambda _, rows: [span_of(row) for row in rows]  # noqa: E731  # as for the others
         return self._page(Noun.SPANS, ask, make, select_from=chosen)
 
@@ -157,23 +169,19 @@ class Lists:
         name = ask.sort or _OWN_SORTS[noun]
         sort = _sort(noun, name)
         limit = max(1, min(ask.limit, MOST))
-        place = None if not ask.cursor else _read_cursor(ask, name, sort, noun)
+        values: dict[str, Any] = {"org": self._org, "most": limit + 1}
+        if ask.cursor:
+            place = _read_cursor(ask, name, sort, noun)
+            values |= {"value": place.value, "tie": place.id}
+        tie = TIES[noun]
         with self._database.reading() as connection:
             texts = WordTexts(self._database, connection, self._org)
-            where = [
-                TABLES[noun].c.org_id == self._org,
-                *more,
-                compiled(noun, ask.where, self.context(texts)),
-            ]
-            if place is not None:
-                where.append(_behind(noun, sort, place, descending=ask.descending))
-            tie = TIES[noun]
-            order = (
-                (sort.expression.desc(), tie.desc()) if ask.descending else (sort.expression, tie)
-            )
-            chosen = _SELECTS[noun] if select_from is None else select_from
-            statement = chosen.add_columns(sort.expression.label("sorted_by")).where(*where)
-            rows = connection.execute(statement.order_by(*order).limit(limit + 1)).mappings().all()
+            statement = _paged(noun, name, ask.descending, bool(ask.cursor), select_from)
+            if more:
+                statement = statement.where(*more)
+            if ask.where is not EVERYTHING:
+                statement = statement.where(compiled(noun, ask.where, self.context(texts)))
+            rows = connection.execute(statement, values).mappings().all()
             items = make(connection, rows[:limit])
             seq = last_seq(connection, self._org)
         cursor = None
@@ -191,10 +199,7 @@ class Lists:
         tagged: dict[str, list[str]] = {}
         ids = [row["id"] for row in rows]
         if ids:
-            ask = select(tags.c.session_id, tags.c.tag).where(
-                tags.c.org_id == self._org, tags.c.session_id.in_(ids)
-            )
-            for session_id, tag in connection.execute(ask.order_by(tags.c.tag)):
+            for session_id, tag in connection.execute(_TAGGED, {"org": self._org, "ids": ids}):
                 tagged.setdefault(session_id, []).append(tag)
         return [
             Listed(
@@ -373,9 +378,7 @@ def _summed(name: str, value: Any) -> Any:
 
 def last_seq(connection: Connection, org_id: str) -> int:
     """The number of a tenant's last change."""
-    return int(
-        connection.execute(select(clocks.c.seq).where(clocks.c.org_id == org_id)).scalar() or 0
-    )
+    return int(connection.execute(_LAST_SEQ, {"org": org_id}).scalar() or 0)
 
 
 # --- cursors ----------------------------------------------------------------------------------
@@ -397,6 +400,22 @@ def _behind(noun: Noun, sort: Sort, place: _Place, *, descending: bool) -> Colum
     if descending:
         return and_(by <= place.value, or_(by < place.value, tie < place.id))
     return and_(by >= place.value, or_(by > place.value, tie > place.id))
+
+
+@cache
+def _paged(  # what makes one page's statement another
+    noun: Noun, name: str, descending: bool, goes_on: bool, select_from: Select[Any] | None
+) -> Select[Any]:
+    """A page of a list: made once, for to make it takes as long as to run it."""
+    sort, tie = SORTS[noun][name], TIES[noun]
+    chosen = _SELECTS[noun] if select_from is None else select_from
+    statement = chosen.add_columns(sort.expression.label("sorted_by"))
+    statement = statement.where(TABLES[noun].c.org_id == bindparam("org"))
+    if goes_on:
+        last = _Place(bindparam("value"), bindparam("tie"))
+        statement = statement.where(_behind(noun, sort, last, descending=descending))
+    order = (sort.expression.desc(), tie.desc()) if descending else (sort.expression, tie)
+    return statement.order_by(*order).limit(bindparam("most"))
 
 
 def _direction(ask: Ask) -> str:

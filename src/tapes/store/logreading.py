@@ -3,6 +3,7 @@
 Knows nothing of deriving.
 """
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, select, true
 from tapes.errors import DamagedStore
 from tapes.rows import RawTurn
 from tapes.store.base import TurnHead
-from tapes.store.bodies import read_body
+from tapes.store.bodies import body_of
 from tapes.store.database import Database
 from tapes.store.packing import NotPacked
 from tapes.store.tables import corrections, raw_turns, skips
@@ -24,18 +25,53 @@ _REMEMBERED = 48 * 1024 * 1024
 _AT_ONCE = 64
 
 
+class Bodies(Mapping[int, bytes]):
+    """The bodies that were read last, by the ids of their turns; for several threads."""
+
+    def __init__(self, most: int = _REMEMBERED) -> None:
+        self._most = most
+        self._bodies: OrderedDict[int, bytes] = OrderedDict()
+        self._size = 0
+        self._mutex = threading.Lock()
+
+    def __getitem__(self, turn_id: int) -> bytes:
+        with self._mutex:
+            body = self._bodies[turn_id]
+            self._bodies.move_to_end(turn_id)
+            return body
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(tuple(self._bodies))
+
+    def add(self, turn_id: int, body: bytes) -> None:
+        """Remember a body, and let go of what was not used for longest."""
+        with self._mutex:
+            self._size += len(body) - len(self._bodies.pop(turn_id, b""))
+            self._bodies[turn_id] = body
+            while self._size > self._most and len(self._bodies) > 1:
+                self._size -= len(self._bodies.popitem(last=False)[1])
+
+    def forget(self) -> None:
+        """Forget everything: something was erased."""
+        with self._mutex:
+            self._bodies.clear()
+            self._size = 0
+
+
 class TurnReader:
     """Reads turns of one tenant, best in the order of their ids."""
 
-    def __init__(self, connection: Connection, org_id: str) -> None:
+    def __init__(self, connection: Connection, org_id: str, bodies: Bodies | None = None) -> None:
         self._connection, self._org = connection, org_id
-        self._bodies: OrderedDict[int, bytes] = OrderedDict()
-        self._size = 0
+        self.bodies = Bodies() if bodies is None else bodies
 
     def read(self, row: Mapping[Any, Any]) -> RawTurn:
         """The turn of a row. Raises DamagedStore."""
-        body = read_body(self._connection, self._org, row["id"], self._bodies)
-        self._remember(row["id"], row["base_id"], body)
+        body = body_of(self._connection, self._org, row, self.bodies)
+        self.bodies.add(row["id"], body)
         try:
             turn = restored(row, body)
         except NotPacked as error:
@@ -44,14 +80,6 @@ class TurnReader:
                 "the others are untouched; restore it from a backup",
             ) from error
         return self._corrected(turn) if row["corrected"] else turn
-
-    def _remember(self, turn_id: int, base_id: int | None, body: bytes) -> None:
-        if base_id is not None and base_id in self._bodies:
-            self._bodies.move_to_end(base_id)
-        self._bodies[turn_id] = body
-        self._size += len(body)
-        while self._size > _REMEMBERED and len(self._bodies) > 1:
-            self._size -= len(self._bodies.popitem(last=False)[1])
 
     def _corrected(self, turn: RawTurn) -> RawTurn:
         said = self._connection.execute(_CORRECTION, {"id": turn.id, "org": self._org}).first()
@@ -67,13 +95,59 @@ class TurnReader:
 
     def by_ids(self, ids: Sequence[int]) -> Iterator[RawTurn]:
         """The turns of these ids, in their order."""
-        for start in range(0, len(ids), _AT_ONCE):
-            some = sorted(ids)[start : start + _AT_ONCE]
-            values = {"ids": some, "org": self._org}
-            for row in self._connection.execute(_BY_IDS, values).mappings().all():
-                yield self.read(row)
+        for row in self.rows(ids):
+            yield self.read(row)
+
+    def rows(self, ids: Sequence[int]) -> Iterator[Mapping[Any, Any]]:
+        """The rows of these ids, in their order."""
+        ordered = sorted(ids)
+        for start in range(0, len(ordered), _AT_ONCE):
+            values = {"ids": ordered[start : start + _AT_ONCE], "org": self._org}
+            yield from self._connection.execute(_BY_IDS, values).mappings().all()
 
 
+class SessionTurns:
+    """Reads the turns of several sessions of one tenant, with few questions to the database."""
+
+    def __init__(
+        self, reader: TurnReader, connection: Connection, known: Mapping[str, frozenset[int]],
+        org_id: str,
+    ) -> None:  # fmt: skip
+        self._reader = reader
+        self._ids: dict[str, list[int]] = {session_id: [] for session_id in known}
+        self._missing: dict[str, list[int]] = {session_id: [] for session_id in known}
+        values = {"org": org_id, "sessions": list(known)}
+        for session_id, turn_id, corrected in connection.execute(_IDS, values):
+            self._ids[session_id].append(turn_id)
+            # A correction may be newer than what is known.
+            if corrected or turn_id not in known[session_id]:
+                self._missing[session_id].append(turn_id)
+        few = [n for ids in self._missing.values() if len(ids) <= _FEW for n in ids]
+        self._rows = {row["id"]: row for row in reader.rows(few)}
+
+    def of(self, session_id: str) -> tuple[frozenset[int], list[RawTurn]]:
+        """The ids of a session's turns, and those of its turns that are not known.
+
+        Raises DamagedStore.
+        """
+        missing = self._missing[session_id]
+        if len(missing) <= _FEW:
+            turns = [self._reader.read(self._rows.pop(turn_id)) for turn_id in missing]
+        else:
+            turns = list(self._reader.by_ids(missing))
+        return frozenset(self._ids[session_id]), turns
+
+
+# So many turns of a session are read together with those of others.
+_FEW = 8
+_IDS = (
+    select(raw_turns.c.session_id, raw_turns.c.id, raw_turns.c.corrected)
+    .where(
+        raw_turns.c.org_id == bindparam("org"),
+        raw_turns.c.session_id.in_(bindparam("sessions", expanding=True)),
+    )
+    .order_by(raw_turns.c.session_id, raw_turns.c.id)
+)
 _BY_IDS = (
     select(raw_turns)
     .where(
@@ -125,10 +199,7 @@ def _stream(
 
 def _moved(reader: TurnReader | None, connection: Connection, org_id: str) -> TurnReader:
     """A reader in another transaction, with what it remembers."""
-    moved = TurnReader(connection, org_id)
-    if reader is not None:
-        moved._bodies, moved._size = reader._bodies, reader._size
-    return moved
+    return TurnReader(connection, org_id, None if reader is None else reader.bodies)
 
 
 # --- heads ------------------------------------------------------------------------------------

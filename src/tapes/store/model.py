@@ -1,9 +1,10 @@
-"""Writes the read model: the rows of one session in the place of those that were there.
+"""Writes the read model: the rows of sessions in the place of those that were there.
 
 Rule 1: what did not change is not written. Only rows that did get the number of this change.
 Rule 2: numbers of changes are given one after another: who reads up to a number has missed nothing
         below it.
 Rule 3: the index of words has the words of exactly the rows that are there.
+Rule 4: many sessions take as many statements as one: a table is read once and written once.
 
 Knows nothing of deriving.
 """
@@ -11,12 +12,15 @@ Knows nothing of deriving.
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, TypeVar
 
 from sqlalchemy import (
     BindParameter,
+    ColumnElement,
     Connection,
     Row,
+    Select,
     Table,
     and_,
     bindparam,
@@ -26,12 +30,11 @@ from sqlalchemy import (
     update,
 )
 
-from tapes.rows import Link, Projection, Session, Span, SpanKind
-from tapes.store.database import Database, Words
+from tapes.rows import Link, Projection, Session, Span, SpanKind, content_hash
+from tapes.store.database import Database, WordIndex, Words
 from tapes.store.modelforms import (
     link_values,
     place_of,
-    session_of,
     session_values,
     span_of,
     span_values,
@@ -87,335 +90,388 @@ class Stored:
     traces: dict[str, str] = field(default_factory=dict)
     spans: dict[SpanKey, tuple[str, int]] = field(default_factory=dict)
     links: dict[LinkKey, str] = field(default_factory=dict)
+    skips: dict[int, str] = field(default_factory=dict)
+    facets: set[tuple[str, str]] = field(default_factory=set)
+    parents: dict[str, tuple[str, str, int]] = field(default_factory=dict)
+
+
+class Edit:
+    """What is to be done, so that a session has its new rows."""
+
+    def __init__(self, session_id: str, rows: Projection, stored: Stored) -> None:
+        self.session_id, self.rows, self.stored = session_id, rows, stored
+        self.seq = 0
+        own = [s for s in rows.sessions if s.id == session_id and not s.placeholder]
+        self.own = own[0] if own else None
+        self.hash = content_hash(self.own) if self.own else None
+        self.has_other_session = stored.session != self.hash
+        self.traces = [
+            (trace, hashed)
+            for trace in rows.traces
+            if stored.traces.get(trace.trace_id) != (hashed := content_hash(trace))
+        ]
+        self.spans = [
+            (span, hashed)
+            for span in rows.spans
+            if _hash_in(stored.spans, _span_key(span)) != (hashed := content_hash(span))
+        ]
+        new_links = {link_key(link): link for link in rows.links}
+        self.links = [
+            link for key, link in new_links.items() if stored.links.get(key) != link.kind.value
+        ]
+        self.gone_traces = stored.traces.keys() - {trace.trace_id for trace in rows.traces}
+        self.gone_spans = stored.spans.keys() - {_span_key(span) for span in rows.spans}
+        self.gone_links = stored.links.keys() - new_links.keys()
+        self.skips = {skip.raw_turn_id: skip.reason for skip in rows.skipped if skip.raw_turn_id}
+
+    @property
+    def count(self) -> int:
+        """How many rows change."""
+        changed = len(self.traces) + len(self.spans) + len(self.links)
+        gone = len(self.gone_traces) + len(self.gone_spans) + len(self.gone_links)
+        return changed + gone + self.has_other_session
 
 
 class ModelWriter:
-    """Writes rows of one session of one tenant, in a transaction that is open."""
+    """Writes rows of sessions of one tenant, in a transaction that is open."""
 
-    def __init__(
-        self, database: Database, connection: Connection, org_id: str, session_id: str
-    ) -> None:
-        self._database, self._connection = database, connection
-        self._org, self._session = org_id, session_id
-        self._seq = 0
+    def __init__(self, database: Database, connection: Connection, org_id: str) -> None:
+        self._database, self._connection, self._org = database, connection, org_id
 
-    def replace(self, rows: Projection) -> int:
-        """Put these rows in the place of the session's; gives the number of rows that changed."""
-        stored = self._stored()
-        own = [s for s in rows.sessions if s.id == self._session and not s.placeholder]
-        parents = [s for s in rows.sessions if s.placeholder]
-        new_spans = [(span, span_values(span)) for span in rows.spans]
-        changed_spans = [
-            (span, values)
-            for span, values in new_spans
-            if _hash_in(stored.spans, (span.trace_id, span.span_id)) != values["content_hash"]
-        ]
-        all_traces = [(trace, trace_values(trace)) for trace in rows.traces]
-        changed_traces = [
-            values
-            for t, values in all_traces
-            if stored.traces.get(t.trace_id) != values["content_hash"]
-        ]
-        gone_traces = stored.traces.keys() - {trace.trace_id for trace in rows.traces}
-        gone_spans = stored.spans.keys() - {(s.trace_id, s.span_id) for s in rows.spans}
-        new_links = {link_key(link): link for link in rows.links}
-        changed_links = [
-            link for key, link in new_links.items() if stored.links.get(key) != link.kind.value
-        ]
-        gone_links = stored.links.keys() - new_links.keys()
-        session = session_values(own[0]) if own else None
-        session_changed = stored.session != (session["content_hash"] if session else None)
-        parts = (changed_spans, changed_traces, gone_traces, gone_spans, changed_links, gone_links)
-        count = sum(len(part) for part in parts) + session_changed
-        self._replace_skips(rows)
-        if not count:
+    def replace(self, made: Mapping[str, Projection]) -> int:
+        """Put these rows in the place of each session's; gives the number of rows that changed."""
+        stored = self._stored(sorted(made))
+        all_edits = [Edit(each, made[each], stored[each]) for each in sorted(made)]
+        self._write_skips([edit for edit in all_edits if edit.skips != edit.stored.skips])
+        edits = [edit for edit in all_edits if edit.count]
+        if not edits:
             return 0
-        self._seq = self.next_seq()
-        self._take_over(
-            stored, [t.trace_id for t in rows.traces if t.trace_id not in stored.traces]
-        )
-        self._write_traces(changed_traces, gone_traces)
-        self._write_spans(stored, changed_spans, gone_spans)
-        self._write_links(changed_links, gone_links)
-        self._write_facets(own, rows)
-        if session_changed:
-            self._write_session(stored, own, session)
-        self._write_parents(parents)
-        self.note_change(erased=False)
-        return count
+        for edit, seq in zip(edits, self._next_seqs(len(edits)), strict=True):
+            edit.seq = seq
+        self._take_over(edits)
+        self._write_traces(edits)
+        self._write_spans(edits)
+        self._write_links(edits)
+        self._write_facets(edits)
+        self._write_sessions([edit for edit in edits if edit.has_other_session])
+        self._write_parents(edits)
+        self._note_changes([(edit.session_id, edit.seq) for edit in edits], erased=False)
+        return sum(edit.count for edit in edits)
 
     # --- what is there
 
-    def _mine(self, table: Table) -> Any:
-        return and_(table.c.org_id == self._org, table.c.session_id == self._session)
+    def _rows_of(self, ask: Any, session_ids: Sequence[str]) -> Iterator[Row[*tuple[Any, ...]]]:
+        for some in chunks(session_ids):
+            yield from self._connection.execute(ask, {"o": self._org, "s": some})
 
-    def _stored(self) -> Stored:
-        ask, mine = self._connection.execute, {"o": self._org, "s": self._session}
-        found = ask(_HEAD, mine).first()
-        stored = Stored()
-        if found is not None:
-            stored.session_place = found.place
-            stored.session = "" if found.placeholder else found.content_hash
-        stored.traces = dict(ask(_TRACES, mine).all())
-        for row in ask(_SPANS, mine):
-            stored.spans[row.trace_id, row.span_id] = (row.content_hash, row.place)
-        for link in ask(_LINKS, mine):
-            key = (
-                link.from_trace_id, link.from_span_id, link.from_io,
-                link.to_trace_id, link.to_span_id, link.to_io,
-            )  # fmt: skip
-            stored.links[key] = link.kind
-        return stored
+    def _stored(self, session_ids: Sequence[str]) -> dict[str, Stored]:
+        found = {session_id: Stored() for session_id in session_ids}
+        for head in self._rows_of(_HEADS, session_ids):
+            found[head.id].session_place = head.place
+            found[head.id].session = "" if head.placeholder else head.content_hash
+        for session_id, trace_id, hashed in self._rows_of(_TRACES, session_ids):
+            found[session_id].traces[trace_id] = hashed
+        for session_id, trace_id, span_id, hashed, place in self._rows_of(_SPANS, session_ids):
+            found[session_id].spans[trace_id, span_id] = (hashed, place)
+        for session_id, kind, *key in self._rows_of(_LINKS, session_ids):
+            found[session_id].links[_link_key(key)] = kind
+        for session_id, turn_id, reason in self._rows_of(_SKIPS, session_ids):
+            found[session_id].skips[turn_id] = reason
+        for session_id, name, value in self._rows_of(_FACETS, session_ids):
+            found[session_id].facets.add((name, value))
+        for session_id, parent_id, *said in self._rows_of(_PARENTS, session_ids):
+            found[session_id].parents[parent_id] = (said[0], said[1], said[2])
+        return found
 
-    def _take_over(self, stored: Stored, trace_ids: Sequence[str]) -> None:
+    def _take_over(self, edits: Sequence[Edit]) -> None:
         """Traces that were another session's, before it was known whose they are, become ours."""
-        columns = (spans.c.trace_id, spans.c.span_id, spans.c.content_hash, spans.c.place)
-        for some in chunks(trace_ids):
-            ask = select(*columns).where(
-                spans.c.org_id == self._org,
-                spans.c.trace_id.in_(some),
-                spans.c.session_id != self._session,
-            )
-            for row in self._connection.execute(ask):
-                stored.spans[row.trace_id, row.span_id] = ("", row.place)
+        new = {
+            trace.trace_id: edit
+            for edit in edits
+            for trace in edit.rows.traces
+            if trace.trace_id not in edit.stored.traces
+        }
+        for some in chunks(list(new)):
+            ask = {"o": self._org, "t": some}
+            for row in self._connection.execute(_OF_TRACES, ask):
+                edit = new[row.trace_id]
+                if row.session_id != edit.session_id:
+                    edit.stored.spans[row.trace_id, row.span_id] = ("", row.place)
 
     # --- numbers of changes
 
-    def next_seq(self) -> int:
-        """The number of this change. Whoever has it holds the tenant's clock until he is done."""
-        seq = self._connection.execute(_TICK, {"org": self._org}).scalar()
-        if seq is not None:
-            return int(seq)
-        insert = self._database.insert(clocks).on_conflict_do_nothing()
-        self._connection.execute(insert, {"org_id": self._org, "seq": 0})
-        return int(self._connection.execute(_TICK, {"org": self._org}).scalar_one())
+    def _next_seqs(self, count: int) -> range:
+        """Numbers of changes. Whoever has them holds the tenant's clock until he is done."""
+        tick = {"org": self._org, "count": count}
+        last = self._connection.execute(_TICK, tick).scalar()
+        if last is None:
+            insert = self._database.insert(clocks).on_conflict_do_nothing()
+            self._connection.execute(insert, {"org_id": self._org, "seq": 0})
+            last = self._connection.execute(_TICK, tick).scalar_one()
+        return range(int(last) - count + 1, int(last) + 1)
 
-    def note_change(self, *, erased: bool) -> None:
+    def note_change(self, session_id: str, *, erased: bool) -> None:
         """The session changed, and when."""
-        self._seq = self._seq or self.next_seq()
+        self._note_changes([(session_id, self._next_seqs(1)[0])], erased=erased)
+
+    def _note_changes(self, changed: Sequence[tuple[str, int]], *, erased: bool) -> None:
+        now = time.time_ns()
         statement = self._database.insert(changes)
-        values = {"seq": self._seq, "erased": erased, "at": time.time_ns()}
+        said = statement.excluded
         self._connection.execute(
             statement.on_conflict_do_update(
-                index_elements=[changes.c.org_id, changes.c.session_id], set_=values
+                index_elements=[changes.c.org_id, changes.c.session_id],
+                set_={"seq": said.seq, "erased": said.erased, "at": said.at},
             ),
-            {"org_id": self._org, "session_id": self._session, **values},
+            [
+                {"org_id": self._org, "session_id": each, "seq": seq, "erased": erased, "at": now}
+                for each, seq in changed
+            ],
         )
 
     # --- traces, links, skips
 
-    def _write_traces(self, changed: Sequence[dict[str, Any]], gone: Iterable[str]) -> None:
-        out = [
-            {"o": self._org, "t": trace_id}
-            for trace_id in (*gone, *(t["trace_id"] for t in changed))
-        ]
-        if out:
-            self._connection.execute(_DROP_TRACE, out)
-        if changed:
-            rows = [self._owned(values) for values in changed]
-            self._connection.execute(traces.insert(), rows)
+    def _run(self, statement: Any, values: Sequence[Mapping[str, Any]]) -> None:
+        if values:
+            self._connection.execute(statement, values)
 
-    def _owned(self, values: dict[str, Any]) -> dict[str, Any]:
-        return values | {
-            "org_id": self._org, "session_id": self._session, "derive_seq": self._seq
-        }  # fmt: skip
+    def _insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            self._database.insert_rows(self._connection, table, rows)
 
-    def _write_links(self, changed: Sequence[Link], gone: Iterable[LinkKey]) -> None:
-        out = [*gone, *map(link_key, changed)]
-        if out:
-            keys = [dict(zip("abcdef", key, strict=True)) | {"o": self._org} for key in out]
-            self._connection.execute(_DROP_LINK, keys)
-        if changed:
-            rows = [
-                link_values(link) | {"org_id": self._org, "session_id": self._session}
-                for link in changed
-            ]
-            self._connection.execute(links.insert(), rows)
+    def _owned(self, edit: Edit, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {**values, "org_id": self._org, "session_id": edit.session_id}
 
-    def _replace_skips(self, rows: Projection) -> None:
-        mine = {skip.raw_turn_id: skip.reason for skip in rows.skipped if skip.raw_turn_id}
-        ask = select(skips.c.raw_turn_id, skips.c.reason).where(self._mine(skips))
-        if dict(self._connection.execute(ask).all()) == mine:
-            return
-        self._connection.execute(delete(skips).where(self._mine(skips)))
-        if mine:
-            owned = {"org_id": self._org, "session_id": self._session}
-            values = [owned | {"raw_turn_id": n, "reason": why} for n, why in mine.items()]
-            self._connection.execute(skips.insert(), values)
+    def _numbered(self, edit: Edit, values: dict[str, Any]) -> dict[str, Any]:
+        values["org_id"], values["session_id"] = self._org, edit.session_id
+        values["derive_seq"] = edit.seq
+        return values
+
+    def _write_traces(self, edits: Sequence[Edit]) -> None:
+        out = {t for edit in edits for t in edit.gone_traces}
+        out |= {trace.trace_id for edit in edits for trace, _ in edit.traces}
+        self._run(_DROP_TRACE, [{"o": self._org, "t": trace_id} for trace_id in sorted(out)])
+        self._insert(
+            traces,
+            [
+                self._numbered(edit, trace_values(trace, hashed))
+                for edit in edits
+                for trace, hashed in edit.traces
+            ],
+        )
+
+    def _write_links(self, edits: Sequence[Edit]) -> None:
+        out = {key for edit in edits for key in edit.gone_links}
+        out |= {link_key(link) for edit in edits for link in edit.links}
+        keys = [dict(zip("abcdef", key, strict=True)) | {"o": self._org} for key in sorted(out)]
+        self._run(_DROP_LINK, keys)
+        rows = [self._owned(edit, link_values(link)) for edit in edits for link in edit.links]
+        self._insert(links, rows)
+
+    def _write_skips(self, edits: Sequence[Edit]) -> None:
+        mine = [{"o": self._org, "s": edit.session_id} for edit in edits if edit.stored.skips]
+        self._run(_DROP_SKIPS, mine)
+        self._insert(
+            skips,
+            [
+                self._owned(edit, {"raw_turn_id": turn_id, "reason": why})
+                for edit in edits
+                for turn_id, why in edit.skips.items()
+            ],
+        )
 
     # --- spans and their words
 
-    def _write_spans(
-        self,
-        stored: Stored,
-        changed: Sequence[tuple[Span, dict[str, Any]]],
-        gone: Iterable[SpanKey],
-    ) -> None:
-        changed_keys = [(span.trace_id, span.span_id) for span, _ in changed]
-        out = [stored.spans[key][1] for key in (*gone, *changed_keys) if key in stored.spans]
-        old = self._old_words(out)
-        if out:
-            self._connection.execute(_DROP_SPAN, [{"p": place, "o": self._org} for place in out])
-        places = self._places(stored, changed)
+    def _write_spans(self, edits: Sequence[Edit]) -> None:
+        out = {
+            edit.stored.spans[key][1]
+            for edit in edits
+            for key in chain(edit.gone_spans, (_span_key(span) for span, _ in edit.spans))
+            if key in edit.stored.spans
+        }
+        old = self._span_words(sorted(out))
+        self._run(_DROP_SPAN, [{"p": place, "o": self._org} for place in sorted(out)])
+        places = iter(self._places(edits))
         rows, new = list[dict[str, Any]](), list[Words]()
-        for (span, values), place in zip(changed, places, strict=True):
-            rows.append(self._owned(values) | {"place": place})
-            words = words_of(place, self._org, said_by(span))
-            if words.prompt or words.rest:
-                new.append(words)
-        if rows:
-            self._connection.execute(spans.insert(), rows)
-        self._database.span_words.replace(self._connection, old, new)
+        for edit in edits:
+            for (span, hashed), place in zip(edit.spans, places, strict=False):
+                rows.append(self._numbered(edit, span_values(span, hashed)) | {"place": place})
+                new.append(words_of(place, self._org, said_by(span)))
+        self._insert(spans, rows)
+        reword(self._database.span_words, self._connection, old, new)
 
-    def _old_words(self, places: Sequence[int]) -> list[Words]:
+    def _span_words(self, places: Sequence[int]) -> list[Words]:
         """The words of rows that are about to go, as they were taken in."""
-        words = list[Words]()
-        for some in chunks(places):
-            ask = select(spans).where(spans.c.place.in_(some), spans.c.org_id == self._org)
-            for row in self._connection.execute(ask).mappings():
-                words.append(words_of(row["place"], self._org, said_by(span_of(row))))
-        return [each for each in words if each.prompt or each.rest]
+        return [
+            words_of(row["place"], self._org, said_by(span_of(row)))
+            for some in chunks(places)
+            for row in self._connection.execute(_AT, {"o": self._org, "p": some}).mappings()
+        ]
 
-    def _places(self, stored: Stored, changed: Sequence[tuple[Span, dict[str, Any]]]) -> list[int]:
-        places, wanted = list[int](), list[int]()
-        for span, _ in changed:
-            known = stored.spans.get((span.trace_id, span.span_id))
-            place = (
-                known[1]
-                if known is not None
-                else place_of(span.started_at, self._org, span.trace_id, span.span_id)
-            )
-            places.append(place)
-            if known is None:
-                wanted.append(place)
-        taken = self._taken(spans, wanted)
-        mine: set[int] = set()
-        for number, (span, _) in enumerate(changed):
-            if (span.trace_id, span.span_id) not in stored.spans:
-                while places[number] in taken or places[number] in mine:
-                    places[number] += 1
-                    taken |= self._taken(spans, [places[number]])
-                mine.add(places[number])
+    def _places(self, edits: Sequence[Edit]) -> list[int]:
+        """Where each changed span stands: where it stood, or at the next free place of its time."""
+        known = [edit.stored.spans.get(_span_key(span)) for edit in edits for span, _ in edit.spans]
+        new = [
+            place_of(span.started_at, self._org, span.trace_id, span.span_id)
+            for edit in edits
+            for span, _ in edit.spans
+        ]
+        places = [new if was is None else was[1] for was, new in zip(known, new, strict=True)]
+        wanted = [place for was, place in zip(known, places, strict=True) if was is None]
+        taken = self._taken(spans, wanted) | {was[1] for was in known if was is not None}
+        for number, was in enumerate(known):
+            if was is None:
+                places[number] = self._free(spans, places[number], taken)
+                taken.add(places[number])
         return places
+
+    def _free(self, table: Table, place: int, taken: set[int]) -> int:
+        while place in taken:
+            place += 1
+            taken |= self._taken(table, [place])
+        return place
 
     def _taken(self, table: Table, places: Sequence[int]) -> set[int]:
         taken: set[int] = set()
         for some in chunks(places):
-            ask = select(table.c.place).where(table.c.place.in_(some))
-            taken |= set(self._connection.execute(ask).scalars())
+            taken |= set(self._connection.execute(_TAKEN[table.name], {"p": some}).scalars())
         return taken
 
     # --- the session
 
-    def _write_session(
-        self, stored: Stored, own: Sequence[Session], values: dict[str, Any] | None
-    ) -> None:
-        self.forget_session_words()
-        mine = and_(sessions.c.org_id == self._org, sessions.c.id == self._session)
-        self._connection.execute(delete(sessions).where(mine))
-        if values is None:
-            if stored.session:
-                self.settle()  # others may name it
+    def _write_sessions(self, edits: Sequence[Edit]) -> None:
+        heads = [_Head(e.session_id, e.own, e.hash, e.stored.session_place, e.seq) for e in edits]
+        self._write_heads(heads)
+        for edit in edits:
+            if edit.own is None and edit.stored.session:
+                self.settle(edit.session_id)  # others may name it
+
+    def _write_heads(self, heads: Sequence["_Head"]) -> None:
+        if not heads:
             return
-        place = stored.session_place
-        if place is None:
-            place = place_of(own[0].started_at, self._org, self._session)
-            while self._taken(sessions, [place]):
-                place += 1
-        self._connection.execute(
-            sessions.insert(),
-            values | {"org_id": self._org, "derive_seq": self._seq, "place": place},
-        )
-        self.remember_session_words()
+        ids = [head.session_id for head in heads]
+        old = self._session_words(ids)
+        self._run(_DROP_SESSION, [{"o": self._org, "s": session_id} for session_id in ids])
+        given = {
+            head.session_id: place_of(head.row.started_at, self._org, head.session_id)
+            for head in heads
+            if head.row is not None and head.place is None
+        }
+        taken = self._taken(sessions, list(given.values()))
+        taken |= {head.place for head in heads if head.place is not None}
+        rows = []
+        for head in heads:
+            if head.row is not None:
+                place = head.place
+                if place is None:
+                    place = self._free(sessions, given[head.session_id], taken)
+                    taken.add(place)
+                own = {"org_id": self._org, "derive_seq": head.seq, "place": place}
+                rows.append(session_values(head.row, head.hash) | own)
+        self._insert(sessions, rows)
+        reword(self._database.session_words, self._connection, old, self._session_words(ids))
 
-    def _session_words(self) -> list[Words]:
-        mine = {"o": self._org, "s": self._session}
-        row = self._connection.execute(_SESSION, mine).mappings().first()
-        if row is None:
-            return []
-        said = said_of(
-            session_of(row),
-            self._connection.execute(_CALLED, mine).scalar() or "",
-            self._connection.execute(_TAGGED, mine).scalars().all(),
-        )
-        words = words_of(row["place"], self._org, said)
-        return [words] if words.prompt or words.rest else []
+    def _session_words(self, session_ids: Sequence[str]) -> list[Words]:
+        called = dict(map(tuple, self._rows_of(_CALLED, session_ids)))
+        tagged: dict[str, list[str]] = {}
+        for session_id, tag in self._rows_of(_TAGGED, session_ids):
+            tagged.setdefault(session_id, []).append(tag)
+        return [
+            words_of(
+                row.place,
+                self._org,
+                said_of(_named(row), called.get(row.id) or "", tagged.get(row.id, ())),
+            )
+            for row in self._rows_of(_NAMED, session_ids)
+        ]
 
-    def forget_session_words(self) -> None:
+    def forget_words(self, session_id: str) -> None:
         """Before anything changes that the session is known by."""
-        self._database.session_words.replace(self._connection, self._session_words(), ())
+        old = self._session_words([session_id])
+        reword(self._database.session_words, self._connection, old, ())
 
-    def remember_session_words(self) -> None:
+    def remember_words(self, session_id: str) -> None:
         """After it changed."""
-        self._database.session_words.replace(self._connection, (), self._session_words())
+        new = self._session_words([session_id])
+        reword(self._database.session_words, self._connection, (), new)
 
-    def _write_facets(self, own: Sequence[Session], rows: Projection) -> None:
-        new = facets_of(own[0], rows.spans) if own else set()
-        ask = select(facets.c.name, facets.c.value).where(self._mine(facets))
-        old = {(row.name, row.value) for row in self._connection.execute(ask)}
-        out = [{"n": n, "v": v, "o": self._org, "s": self._session} for n, v in old - new]
-        if out:
-            self._connection.execute(_DROP_FACET, out)
-        owned = {"org_id": self._org, "session_id": self._session}
-        if new - old:
-            values = [owned | {"name": n, "value": v} for n, v in sorted(new - old)]
-            self._connection.execute(facets.insert(), values)
+    def _write_facets(self, edits: Sequence[Edit]) -> None:
+        out, rows = list[dict[str, Any]](), list[dict[str, Any]]()
+        for edit in edits:
+            new = facets_of(edit.own, edit.rows.spans) if edit.own else set()
+            old = edit.stored.facets
+            out += ({"n": n, "v": v, "o": self._org, "s": edit.session_id} for n, v in old - new)
+            rows += (self._owned(edit, {"name": n, "value": v}) for n, v in sorted(new - old))
+        self._run(_DROP_FACET, out)
+        self._insert(facets, rows)
 
     # --- sessions that are only named
 
-    def _write_parents(self, parents: Sequence[Session]) -> None:
-        ask = select(session_parents.c.parent_id).where(self._mine(session_parents))
-        before = set(self._connection.execute(ask).scalars())
-        self._connection.execute(delete(session_parents).where(self._mine(session_parents)))
-        if parents:
-            owned = {"org_id": self._org, "session_id": self._session}
-            values = [
-                owned
-                | {
-                    "parent_id": parent.id,
-                    "harness_id": parent.harness_id,
-                    "harness_session_id": parent.harness_session_id,
-                    "started_at": parent.started_at,
-                }
-                for parent in parents
+    def _write_parents(self, edits: Sequence[Edit]) -> None:
+        named: set[str] = set()
+        for edit in edits:
+            parents = {
+                parent.id: (parent.harness_id, parent.harness_session_id, parent.started_at)
+                for parent in edit.rows.sessions
+                if parent.placeholder
+            }
+            named |= parents.keys() | edit.stored.parents.keys()
+            if parents == edit.stored.parents:
+                continue
+            self._connection.execute(_DROP_PARENTS, {"o": self._org, "s": edit.session_id})
+            names = ("harness_id", "harness_session_id", "started_at")
+            rows = [
+                self._owned(edit, {"parent_id": each, **dict(zip(names, said, strict=True))})
+                for each, said in parents.items()
             ]
-            self._connection.execute(session_parents.insert(), values)
-        for parent_id in sorted(before | {parent.id for parent in parents}):
-            ModelWriter(self._database, self._connection, self._org, parent_id).settle()
+            self._insert(session_parents, rows)
+        for parent_id in sorted(named):
+            self.settle(parent_id)
 
-    def erase(self) -> None:
+    def erase(self, session_id: str) -> None:
         """Take all rows of the session away."""
-        self.replace(Projection())
-        self.forget_session_words()  # of what is left: a placeholder that others name
-        gone = and_(sessions.c.org_id == self._org, sessions.c.id == self._session)
-        self._connection.execute(delete(sessions).where(gone))
-        self.note_change(erased=True)
+        self.replace({session_id: Projection()})
+        self.forget_words(session_id)  # of what is left: a placeholder that others name
+        self._connection.execute(_DROP_SESSION, {"o": self._org, "s": session_id})
+        self.note_change(session_id, erased=True)
 
-    def settle(self) -> None:
+    def settle(self, session_id: str) -> None:
         """Be a placeholder where others name the session and nothing came of it; else be not."""
-        row = self._connection.execute(
-            select(sessions.c.placeholder, sessions.c.content_hash, sessions.c.place).where(
-                sessions.c.org_id == self._org, sessions.c.id == self._session
-            )
-        ).first()
+        ask = {"o": self._org, "s": [session_id]}
+        row = self._connection.execute(_HEADS, ask).first()
         if row is not None and not row.placeholder:
             return
-        named = self._connection.execute(
-            select(session_parents)
-            .where(
-                session_parents.c.org_id == self._org,
-                session_parents.c.parent_id == self._session,
-            )
-            .order_by(session_parents.c.started_at, session_parents.c.session_id)
-            .limit(1)
-        ).first()
-        own = [] if named is None else [_placeholder(self._org, self._session, named)]
-        values = session_values(own[0]) if own else None
-        if (values and values["content_hash"]) == (row and row.content_hash):
+        named = self._connection.execute(_NAMERS, {"o": self._org, "s": session_id}).first()
+        own = None if named is None else _placeholder(self._org, session_id, named)
+        hashed = None if own is None else content_hash(own)
+        if hashed == (row and row.content_hash):
             return
-        self._seq = self.next_seq()
-        self._write_session(Stored(session_place=row.place if row else None), own, values)
-        self.note_change(erased=False)
+        seq = self._next_seqs(1)[0]
+        self._write_heads([_Head(session_id, own, hashed, row.place if row else None, seq)])
+        self._note_changes([(session_id, seq)], erased=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The row of a session that is to be written, or none; and where it stood."""
+
+    session_id: str
+    row: Session | None
+    hash: str | None
+    place: int | None
+    seq: int
+
+
+def reword(
+    index: WordIndex, connection: Connection, old: Iterable[Words], new: Iterable[Words]
+) -> None:
+    """Have an index know rows by their new words; what did not change is left alone."""
+    before = {words.place: words for words in old if words.prompt or words.rest}
+    after = {words.place: words for words in new if words.prompt or words.rest}
+    out = [words for place, words in before.items() if after.get(place) != words]
+    come = [words for place, words in after.items() if before.get(place) != words]
+    if out or come:
+        index.replace(connection, out, come)
 
 
 def _placeholder(org_id: str, session_id: str, named: Row[Any]) -> Session:
@@ -427,6 +483,19 @@ def _placeholder(org_id: str, session_id: str, named: Row[Any]) -> Session:
         placeholder=True,
         started_at=named.started_at,
         last_seen_at=named.started_at,
+    )
+
+
+def _named(row: Row[*tuple[Any, ...]]) -> Session:
+    """What a session is known by, and no more of it."""
+    return Session(
+        id=row.id,
+        derived_title=row.derived_title,
+        name=row.name,
+        preview=row.preview,
+        cwd=row.cwd,
+        agent_name=row.agent_name,
+        harness_id=row.harness_id,
     )
 
 
@@ -466,10 +535,10 @@ def index_all(database: Database, connection: Connection) -> None:
     ask = select(spans).order_by(spans.c.place).limit(500)
     while rows := connection.execute(ask.where(spans.c.place > after)).mappings().all():
         words = (words_of(row["place"], row["org_id"], said_by(span_of(row))) for row in rows)
-        database.span_words.replace(connection, (), [w for w in words if w.prompt or w.rest])
+        reword(database.span_words, connection, (), words)
         after = rows[-1]["place"]
     for org_id, session_id in connection.execute(select(sessions.c.org_id, sessions.c.id)).all():
-        ModelWriter(database, connection, org_id, session_id).remember_session_words()
+        ModelWriter(database, connection, org_id).remember_words(session_id)
 
 
 def facets_of(session: Session, its_spans: Iterable[Span]) -> set[tuple[str, str]]:
@@ -495,6 +564,15 @@ def facets_of(session: Session, its_spans: Iterable[Span]) -> set[tuple[str, str
     return {(name, value) for name, value in found if value}
 
 
+def _span_key(span: Span) -> SpanKey:
+    return span.trace_id, span.span_id
+
+
+def _link_key(key: Sequence[str]) -> LinkKey:
+    one, two, three, four, five, six = key
+    return one, two, three, four, five, six
+
+
 def _hash_in(known: Mapping[SpanKey, tuple[str, int]], key: SpanKey) -> str | None:
     found = known.get(key)
     return None if found is None else found[0]
@@ -503,46 +581,72 @@ def _hash_in(known: Mapping[SpanKey, tuple[str, int]], key: SpanKey) -> str | No
 # Made once: to make a statement takes longer than to run it.
 _O: BindParameter[Any] = bindparam("o")
 _S: BindParameter[Any] = bindparam("s")
-_SESSION = select(sessions).where(sessions.c.org_id == _O, sessions.c.id == _S)
-_HEAD = select(sessions.c.content_hash, sessions.c.place, sessions.c.placeholder).where(
-    sessions.c.org_id == _O, sessions.c.id == _S
+_MANY: BindParameter[Any] = bindparam("s", expanding=True)
+_PLACES: BindParameter[Any] = bindparam("p", expanding=True)
+
+
+def _of_sessions(table: Table, *columns: ColumnElement[Any]) -> Select[Any]:
+    mine = and_(table.c.org_id == _O, table.c.session_id.in_(_MANY))
+    return select(table.c.session_id, *columns).where(mine)
+
+
+_OWN = and_(sessions.c.org_id == _O, sessions.c.id.in_(_MANY))
+_HEADS = select(
+    sessions.c.id, sessions.c.content_hash, sessions.c.place, sessions.c.placeholder
+).where(_OWN)
+_NAMED = select(
+    sessions.c.id, sessions.c.place, sessions.c.derived_title, sessions.c.name, sessions.c.preview,
+    sessions.c.cwd, sessions.c.agent_name, sessions.c.harness_id,
+).where(_OWN)  # fmt: skip
+_LINK_KEY = (
+    links.c.from_trace_id, links.c.from_span_id, links.c.from_io,
+    links.c.to_trace_id, links.c.to_span_id, links.c.to_io,
+)  # fmt: skip
+_TRACES = _of_sessions(traces, traces.c.trace_id, traces.c.content_hash)
+_SPANS = _of_sessions(spans, spans.c.trace_id, spans.c.span_id, spans.c.content_hash, spans.c.place)
+_LINKS = _of_sessions(links, links.c.kind, *_LINK_KEY)
+_SKIPS = _of_sessions(skips, skips.c.raw_turn_id, skips.c.reason)
+_FACETS = _of_sessions(facets, facets.c.name, facets.c.value)
+_PARENTS = _of_sessions(
+    session_parents, session_parents.c.parent_id, session_parents.c.harness_id,
+    session_parents.c.harness_session_id, session_parents.c.started_at,
+)  # fmt: skip
+_CALLED = _of_sessions(notes, notes.c.display_name)
+_TAGGED = _of_sessions(tags, tags.c.tag)
+_OF_TRACES = select(spans.c.trace_id, spans.c.span_id, spans.c.session_id, spans.c.place).where(
+    spans.c.org_id == _O, spans.c.trace_id.in_(bindparam("t", expanding=True))
 )
-_TRACES = select(traces.c.trace_id, traces.c.content_hash).where(
-    traces.c.org_id == _O, traces.c.session_id == _S
+_AT = select(spans).where(spans.c.place.in_(_PLACES), spans.c.org_id == _O)
+_TAKEN = {
+    table.name: select(table.c.place).where(table.c.place.in_(_PLACES))
+    for table in (spans, sessions)
+}
+_NAMERS = (
+    select(session_parents)
+    .where(session_parents.c.org_id == _O, session_parents.c.parent_id == _S)
+    .order_by(session_parents.c.started_at, session_parents.c.session_id)
+    .limit(1)
 )
-_SPANS = select(spans.c.trace_id, spans.c.span_id, spans.c.content_hash, spans.c.place).where(
-    spans.c.org_id == _O, spans.c.session_id == _S
-)
-_LINKS = select(links).where(links.c.org_id == _O, links.c.session_id == _S)
-_CALLED = select(notes.c.display_name).where(notes.c.org_id == _O, notes.c.session_id == _S)
-_TAGGED = select(tags.c.tag).where(tags.c.org_id == _O, tags.c.session_id == _S)
 _TICK = (
     update(clocks)
     .where(clocks.c.org_id == bindparam("org"))
-    .values(seq=clocks.c.seq + 1)
+    .values(seq=clocks.c.seq + bindparam("count"))
     .returning(clocks.c.seq)
 )
-_DROP_TRACE = delete(traces).where(
-    traces.c.org_id == bindparam("o"), traces.c.trace_id == bindparam("t")
-)
-_DROP_SPAN = delete(spans).where(spans.c.place == bindparam("p"), spans.c.org_id == bindparam("o"))
+_DROP_TRACE = delete(traces).where(traces.c.org_id == _O, traces.c.trace_id == bindparam("t"))
+_DROP_SPAN = delete(spans).where(spans.c.place == bindparam("p"), spans.c.org_id == _O)
 _DROP_LINK = delete(links).where(
-    links.c.org_id == bindparam("o"),
-    *(
-        column == bindparam(name)
-        for name, column in zip(
-            "abcdef",
-            (
-                links.c.from_trace_id, links.c.from_span_id, links.c.from_io,
-                links.c.to_trace_id, links.c.to_span_id, links.c.to_io,
-            ),
-            strict=True,
-        )
-    ),
-)  # fmt: skip
+    links.c.org_id == _O,
+    *(column == bindparam(name) for name, column in zip("abcdef", _LINK_KEY, strict=True)),
+)
 _DROP_FACET = delete(facets).where(
-    facets.c.org_id == bindparam("o"),
+    facets.c.org_id == _O,
     facets.c.name == bindparam("n"),
     facets.c.value == bindparam("v"),
-    facets.c.session_id == bindparam("s"),
+    facets.c.session_id == _S,
 )
+_DROP_SKIPS = delete(skips).where(skips.c.org_id == _O, skips.c.session_id == _S)
+_DROP_PARENTS = delete(session_parents).where(
+    session_parents.c.org_id == _O, session_parents.c.session_id == _S
+)
+_DROP_SESSION = delete(sessions).where(sessions.c.org_id == _O, sessions.c.id == _S)

@@ -43,7 +43,7 @@ _LAST_MS = (1 << 42) - 1
 # --- out --------------------------------------------------------------------------------------
 
 
-def session_values(session: Session) -> dict[str, Any]:
+def session_values(session: Session, hashed: str | None = None) -> dict[str, Any]:
     """The columns of a session."""
     values = _values(session)
     values["model_usage"] = [_usage_form(usage) for usage in session.model_usage]
@@ -51,24 +51,24 @@ def session_values(session: Session) -> dict[str, Any]:
     values["kind_counts"] = dict(session.kind_counts)
     values["duration_ns"] = whole(session.duration_ns)
     values["total_tokens"] = whole(session.total_tokens)
-    values["content_hash"] = content_hash(session)
+    values["content_hash"] = hashed or content_hash(session)
     return values
 
 
-def trace_values(trace: Trace) -> dict[str, Any]:
+def trace_values(trace: Trace, hashed: str | None = None) -> dict[str, Any]:
     """The columns of a trace."""
     values = _values(trace)
     values["total_tokens"] = _sum(trace.total_input_tokens, trace.total_output_tokens)
-    values["content_hash"] = content_hash(trace)
+    values["content_hash"] = hashed or content_hash(trace)
     return values
 
 
-def span_values(span: Span) -> dict[str, Any]:
+def span_values(span: Span, hashed: str | None = None) -> dict[str, Any]:
     """The columns of a span, but for its place."""
     values = _values(span)
     usage = span.usage if isinstance(span.usage, dict) else {}
     values["total_tokens"] = _sum(usage.get("prompt_tokens"), usage.get("completion_tokens"))
-    values["content_hash"] = content_hash(span)
+    values["content_hash"] = hashed or content_hash(span)
     values["input"] = list(span.input) or None
     values["output"] = list(span.output) or None
     return values

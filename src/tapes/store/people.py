@@ -64,16 +64,16 @@ class People:
     def _set(self, session_id: str, by: str, action: str, **values: Any) -> None:
         with self._database.writing() as connection:
             self._require(connection, session_id)
-            writer = ModelWriter(self._database, connection, self._org, session_id)
-            writer.forget_session_words()
+            writer = ModelWriter(self._database, connection, self._org)
+            writer.forget_words(session_id)
             connection.execute(
                 self._database.insert(notes).on_conflict_do_update(
                     index_elements=[notes.c.org_id, notes.c.session_id], set_=values
                 ),
                 {"org_id": self._org, "session_id": session_id, **values},
             )
-            writer.remember_session_words()
-            writer.note_change(erased=False)
+            writer.remember_words(session_id)
+            writer.note_change(session_id, erased=False)
             note_in_audit(connection, self._org, action, by, {"session": session_id})
 
     def rename(self, session_id: str, display_name: str, by: str) -> None:
@@ -89,8 +89,8 @@ class People:
         added, removed = sorted(set(add)), sorted(set(remove))
         with self._database.writing() as connection:
             self._require(connection, session_id)
-            writer = ModelWriter(self._database, connection, self._org, session_id)
-            writer.forget_session_words()
+            writer = ModelWriter(self._database, connection, self._org)
+            writer.forget_words(session_id)
             connection.execute(
                 delete(tags).where(self._mine(tags, session_id), tags.c.tag.in_(removed))
             )
@@ -100,8 +100,8 @@ class People:
                     self._database.insert(tags).on_conflict_do_nothing(),
                     [owned | {"tag": tag} for tag in added],
                 )
-            writer.remember_session_words()
-            writer.note_change(erased=False)
+            writer.remember_words(session_id)
+            writer.note_change(session_id, erased=False)
             told = {"session": session_id, "added": added, "removed": removed}
             note_in_audit(connection, self._org, "tag", by, told)
 

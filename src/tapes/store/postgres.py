@@ -71,6 +71,7 @@ class PostgresDatabase(Database):
     """A PostgreSQL database, by its DSN: a URL or libpq's own form."""
 
     def __init__(self, dsn: str) -> None:
+        super().__init__()
         self.name = shown_name(dsn)
         self._dsn = dsn
         self.span_words = _Terms("span_words")

@@ -1,7 +1,7 @@
 """The store over a database: what SQLite and PostgreSQL share, which is nearly all."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from sqlalchemy import func, select
 
@@ -11,7 +11,7 @@ from tapes.store.appending import Appending, count_drops
 from tapes.store.base import Receipt
 from tapes.store.database import Database
 from tapes.store.erasing import Erasing, Purge
-from tapes.store.logreading import TurnReader, unnamed_turns
+from tapes.store.logreading import Bodies, SessionTurns, TurnReader, unnamed_turns
 from tapes.store.model import strays
 from tapes.store.placing import Placements, PlacingWork
 from tapes.store.project import SqlProject
@@ -29,7 +29,12 @@ class SqlStore:
         self._appending = Appending(database)
         self._working = Working(database)
         self._placements = Placements(database)
-        self._erasing = Erasing(database, self._appending.forget)
+        self._bodies = Bodies()
+        self._erasing = Erasing(database, self._forget)
+
+    def _forget(self) -> None:
+        self._appending.forget()
+        self._bodies.forget()
 
     # --- appending
 
@@ -84,17 +89,17 @@ class SqlStore:
         self, org_id: str, session_id: str, *, known: frozenset[int] = frozenset()
     ) -> tuple[frozenset[int], list[RawTurn]]:
         """The ids of a session's turns, and those of its turns that are not known."""
-        ask = (
-            select(raw_turns.c.id, raw_turns.c.corrected)
-            .where(raw_turns.c.org_id == org_id, raw_turns.c.session_id == session_id)
-            .order_by(raw_turns.c.id)
-        )
+        with self.turns_of_many(org_id, {session_id: known}) as turns:
+            return turns(session_id)
+
+    @contextmanager
+    def turns_of_many(
+        self, org_id: str, known: Mapping[str, frozenset[int]]
+    ) -> Iterator[Callable[[str], tuple[frozenset[int], list[RawTurn]]]]:
+        """The same for several sessions; each is read when it is asked for."""
         with self.database.reading() as connection:
-            rows = connection.execute(ask).all()
-            # A correction may be newer than what is known.
-            missing = [row.id for row in rows if row.corrected or row.id not in known]
-            turns = list(TurnReader(connection, org_id).by_ids(missing))
-        return frozenset(row.id for row in rows), turns
+            reader = TurnReader(connection, org_id, self._bodies)
+            yield SessionTurns(reader, connection, known, org_id).of
 
     def sessions_of_log(self, org_id: str) -> Iterator[str]:
         """The sessions of which there are turns."""

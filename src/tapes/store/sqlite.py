@@ -72,6 +72,7 @@ class SqliteDatabase(Database):
     """An SQLite file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
         self.path = os.path.abspath(path)
         self.name = os.fspath(path)
         self._indexes = _Fts("span_words"), _Fts("session_words")

@@ -11,12 +11,13 @@ Rule 3: a session that cannot be derived or written harms no other: it is set as
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, delete, exc, or_, select, tuple_, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, exc, or_, select, tuple_, update
 
 from tapes.rows import Projection
 from tapes.store.appending import mark_dirty
@@ -44,6 +45,9 @@ class TakenWork:
     def fail(self, session: Dirty, why: str) -> None:
         """It cannot be derived."""
         self.failed.append((session, why))
+
+
+_Made = tuple[Dirty, Projection]
 
 
 class Working:
@@ -85,30 +89,28 @@ class Working:
 
     def _finish(self, connection: Connection, work: TakenWork) -> None:
         # In one order, so that workers do not wait for each other in a circle.
-        for session, rows in sorted(
-            work.made, key=lambda made: (made[0].org_id, made[0].session_id)
-        ):
-            try:
-                with connection.begin_nested():
-                    writer = ModelWriter(
-                        self._database, connection, session.org_id, session.session_id
-                    )
-                    work.changed += writer.replace(rows)
-                    self._derived(connection, session)
-            except (exc.DataError, exc.IntegrityError, ValueError, TypeError) as error:
-                log.exception("a session could not be written")
-                self._set_aside(connection, session, f"{type(error).__name__}: {error}")
+        made = sorted(work.made, key=lambda made: (made[0].org_id, made[0].session_id))
+        for _, some in groupby(made, key=lambda made: made[0].org_id):
+            self._write(connection, work, list(some))
         for session, why in work.failed:
             self._set_aside(connection, session, why)
 
-    def _derived(self, connection: Connection, session: Dirty) -> None:
-        connection.execute(
-            delete(dirty).where(
-                dirty.c.org_id == session.org_id,
-                dirty.c.session_id == session.session_id,
-                dirty.c.version == session.version,
-            )
-        )
+    def _write(self, connection: Connection, work: TakenWork, made: Sequence[_Made]) -> None:
+        """Write sessions of a tenant together; where one of them is wrong, each by itself."""
+        try:
+            with connection.begin_nested():
+                writer = ModelWriter(self._database, connection, made[0][0].org_id)
+                changed = writer.replace({session.session_id: rows for session, rows in made})
+                connection.execute(_DERIVED, [_version(session) for session, _ in made])
+        except (exc.DataError, exc.IntegrityError, ValueError, TypeError) as error:
+            if len(made) == 1:
+                log.exception("a session could not be written")
+                self._set_aside(connection, made[0][0], f"{type(error).__name__}: {error}")
+            else:
+                for each in made:
+                    self._write(connection, work, [each])
+            return
+        work.changed += changed
 
     def _set_aside(self, connection: Connection, session: Dirty, why: str) -> None:
         connection.execute(
@@ -137,6 +139,15 @@ class Working:
             return len(chosen)
 
 
+def _version(session: Dirty) -> dict[str, Any]:
+    return {"o": session.org_id, "s": session.session_id, "v": session.version}
+
+
+_DERIVED = delete(dirty).where(
+    dirty.c.org_id == bindparam("o"),
+    dirty.c.session_id == bindparam("s"),
+    dirty.c.version == bindparam("v"),
+)
 _DIRTY = (
     dirty.c.org_id,
     dirty.c.session_id,
