@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from tapes.rows import RawTurn
+from tapes.rows import OF_COPY, RawTurn
 from tapes.store.base import MOST, Ask, Kept, Listed, Project, Store
 from tapes.turnlines import line_of
 
@@ -50,7 +50,7 @@ def _marked(turn: RawTurn) -> RawTurn:
     if turn.request_id:
         return turn
     digest = hashlib.sha256(f"{turn.id} {line_of(turn)}".encode()).hexdigest()
-    return replace(turn, request_id=f"copy-{digest[:32]}")
+    return replace(turn, request_id=f"{OF_COPY}{digest[:32]}")
 
 
 def _append(target: Store, batch: list[RawTurn], done: Copied) -> None:

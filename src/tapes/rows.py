@@ -26,6 +26,8 @@ from tapes.jsontext import Json, canonical
 # The generation of the read model. Clients see it; a change of meaning changes it.
 SCHEMA = "2026-06-15"
 NO_ORG = "00000000-0000-0000-0000-000000000000"
+# How ids of requests begin that a copy of a log made up, to know its turns again: no identity.
+OF_COPY = "copy-"
 _SESSIONS = UUID("6f5ab7f1-7d0c-5d2f-9f6e-5b7f2f3b6a10")
 
 # --- words ------------------------------------------------------------------------------------

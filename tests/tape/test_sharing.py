@@ -132,7 +132,7 @@ def test_the_flight_of_a_machine_that_died_is_free(database: str) -> None:
     assert two.take(key(1), "another") is None
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory'"
         )
     assert two.take(key(1), "another") is not None
     one.close()

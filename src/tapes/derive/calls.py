@@ -14,7 +14,7 @@ from tapes.derive.chain import Addresses, Node, boundary, last_of_chain, plain
 from tapes.derive.kinds import COMPACTION, MAIN, UNKNOWN, kinds_of
 from tapes.exchange import Response, State
 from tapes.providers.turn import AnswerState, Message, Text, ToolResult, Turn
-from tapes.rows import Outcome, RawTurn, Source, Status, moments
+from tapes.rows import OF_COPY, Outcome, RawTurn, Source, Status, moments
 
 # A wall time that a provider or a capture reports, where nothing better is known.
 _DURATION = "total_duration_ns"
@@ -123,7 +123,8 @@ def once(readings: Iterable[Reading]) -> tuple[list[Reading], list[Reading]]:
     by_answer: dict[str, list[Reading]] = {}
     for reading in sorted(readings, key=lambda r: (not _has_bytes(r.raw), *_order(r))):
         raw = reading.raw
-        is_told = raw.request_id and raw.outcome is not Outcome.REPLAYED
+        is_known = raw.request_id and not raw.request_id.startswith(OF_COPY)
+        is_told = is_known and raw.outcome is not Outcome.REPLAYED
         answer_id = reading.turn.answer.id if is_told else ""
         others = by_answer.setdefault(answer_id, []) if answer_id else []
         if any(_overlap(raw, other.raw) for other in others):
