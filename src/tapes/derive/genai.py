@@ -15,8 +15,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tapes.jsontext import Json, compact
-from tapes.loosejson import loose
+from tapes.jsontext import Json
+from tapes.loosejson import loose, packed
 from tapes.providers.ending import Ending
 from tapes.providers.turn import (
     Answer,
@@ -313,8 +313,7 @@ def _of_plain(value: Json, role: str) -> tuple[tuple[Message, str], ...]:
         return messages_of(opened, role)
     if opened is None or opened == "":
         return ()
-    text = opened if isinstance(opened, str) else compact(opened)
-    return ((Message(role, (Text(text),)), ""),)
+    return ((Message(role, (Text(_as_text(opened)),)), ""),)
 
 
 def messages_of(value: Json, role: str = "user") -> tuple[tuple[Message, str], ...]:
@@ -322,13 +321,20 @@ def messages_of(value: Json, role: str = "user") -> tuple[tuple[Message, str], .
     opened = _opened(value)
     if isinstance(opened, str):
         return ((Message(role, (Text(opened),)), ""),) if opened else ()
-    listed = [opened] if isinstance(opened, dict) else opened
-    return tuple(_message(_opened(item), role) for item in listed or ())
+    if opened is None:
+        return ()
+    listed = opened if isinstance(opened, list) else [opened]
+    return tuple(_message(_opened(item), role) for item in listed)
+
+
+def _as_text(value: Json) -> str:
+    """A text as it is, anything else as JSON; numbers that JSON cannot say may come too."""
+    return value if isinstance(value, str) else packed(value).decode()
 
 
 def _message(value: Json, role: str) -> tuple[Message, str]:
     if not isinstance(value, dict):
-        return Message(role, (Text(value if isinstance(value, str) else compact(value)),)), ""
+        return Message(role, (Text(_as_text(value)),)), ""
     said = word(value.get("role")) or role
     listed = _opened(value.get("parts"))
     parts = _parts(listed) if isinstance(listed, list) else _loose_parts(value, said)
@@ -349,7 +355,7 @@ def _loose_parts(value: Mapping[str, Json], role: str) -> Parts:
     elif isinstance(content, list):
         parts += _parts(content)
     elif content is not None:
-        parts.append(Text(compact(content)))
+        parts.append(Text(_as_text(content)))
     if word(value.get("refusal")):
         parts.append(Refusal(word(value.get("refusal"))))
     parts += [_call(call) for call in dicts(_opened(value.get("tool_calls")))]
@@ -371,11 +377,11 @@ def _parts(listed: Sequence[Json]) -> Parts:
 
 def _part(item: Json) -> Part:
     if not isinstance(item, dict):
-        return Text(item if isinstance(item, str) else compact(item))
+        return Text(_as_text(item))
     kind = word(item.get("type"))
     if kind == "text":
         text = item.get("content") if item.get("content") is not None else item.get("text")
-        return Text(text if isinstance(text, str) else compact(text))
+        return Text(_as_text(text))
     if kind in ("reasoning", "thinking"):
         text = item.get("content") or item.get("text") or item.get("thinking")
         return Reasoning(word(text), word(item.get("signature")))
