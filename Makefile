@@ -18,10 +18,12 @@ $(READY): pyproject.toml requirements.lock
 demo: $(READY) ## the main job: a recorded conversation replayed through a real SDK, and a refused miss
 	@$(BIN)/tapes demo
 
-# Tests write thousands of files durably: in memory where there is room (4 GB), it takes half the time.
+# Tests wait for servers and processes, so there are more workers than processors. They write thousands of
+# files durably: in memory where there is room (4 GB), it takes half the time.
+WORKERS = $$(( $$(getconf _NPROCESSORS_ONLN) * 2 ))
 test: $(READY) ## all tests
 	@if [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR==2 {print $$4}')" -gt 4000000 ] 2>/dev/null; \
-		then export TMPDIR=/dev/shm; fi; $(BIN)/python -m pytest -n auto
+		then export TMPDIR=/dev/shm; fi; $(BIN)/python -m pytest -n $(WORKERS)
 
 check: $(READY) ## format, lint, types
 	@$(BIN)/ruff format --check .
