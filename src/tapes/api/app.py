@@ -8,9 +8,13 @@ Rule 1: the document is made from the types of the answers; `tests/api` hold the
 Rule 2: whatever stands in front (cassette services) is behind the same gate.
 """
 
+import ast
+import inspect
 import logging
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import metadata, resources
+from itertools import pairwise
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -20,7 +24,18 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from tapes.api import admin, changes, finding, governance, page, sessions, tapes, traces, turns
+from tapes.api import (
+    admin,
+    changes,
+    finding,
+    governance,
+    models,
+    page,
+    sessions,
+    tapes,
+    traces,
+    turns,
+)
 from tapes.api.asking import Core, TheCore
 from tapes.api.changes import Changes
 from tapes.api.gate import FAILED, App, Bounds, Gate
@@ -208,6 +223,25 @@ def _no_route(request: Request, error: Exception) -> Response:
 # --- the document -----------------------------------------------------------------------------
 
 
+@cache
+def _said_of_members() -> dict[str, dict[str, str]]:
+    """What `models` says below the members of its shapes (rule 3 there)."""
+    said: dict[str, dict[str, str]] = {}
+    for shape in ast.parse(inspect.getsource(models)).body:
+        if isinstance(shape, ast.ClassDef):
+            mine = said[shape.name] = {}
+            for base in shape.bases:
+                mine |= said.get(getattr(base, "id", ""), {})
+            for member, below in pairwise(shape.body):
+                match member, below:
+                    case (
+                        ast.AnnAssign(target=ast.Name(id=name)),
+                        ast.Expr(value=ast.Constant(value=str(text))),
+                    ):
+                        mine[name] = inspect.cleandoc(text)
+    return said
+
+
 def _document(app: FastAPI) -> dict[str, Json]:
     """The document of the routes, in which every error is a problem document."""
     document = app.openapi()
@@ -216,6 +250,10 @@ def _document(app: FastAPI) -> dict[str, Json]:
     schemas.pop("ValidationError", None)
     reference = "#/components/schemas/{model}"
     schemas["Problem"] = TypeAdapter(Problem).json_schema(ref_template=reference)
+    said = _said_of_members()
+    for name, schema in schemas.items():
+        for member, text in said.get(name, {}).items():
+            schema["properties"][member]["description"] = text
     for item in document["paths"].values():
         for operation in item.values():
             operation["responses"].pop("422", None)

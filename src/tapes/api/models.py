@@ -4,22 +4,16 @@ Rule 1: a key that is `NotRequired` is left out where there is nothing to say; e
         always there. What is unknown is null, never zero.
 Rule 2: times are RFC 3339 in UTC, lengths of time whole nanoseconds where the name ends in `_ns`,
         money US dollars as a JSON number with the digits that it has.
+Rule 3: what stands below a member, in quotes, is what the document says of it.
 
 Pure.
 """
 
-from typing import Any, Literal, NotRequired
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
 from tapes.jsontext import Json
-
-
-def described(shape: type[Any]) -> type[Any]:
-    """Have the document say what is written below a member. Whoever makes it looks for this."""
-    shape.__pydantic_config__ = {"use_attribute_docstrings": True}
-    return shape
-
 
 Block = dict[str, Json]
 
@@ -59,7 +53,6 @@ class TaskItem(TypedDict):
     updates: int
 
 
-@described
 class Rollup(TypedDict):
     """The numbers of a session."""
 
@@ -89,7 +82,6 @@ class Rollup(TypedDict):
     """what is kept of the bytes: raw, reduced, degraded, or nothing where none are needed"""
 
 
-@described
 class SessionItem(TypedDict):
     """All that one agent, or one conversation, did."""
 
@@ -122,7 +114,6 @@ class SessionItem(TypedDict):
     """the number of its last change"""
 
 
-@described
 class CountItem(TypedDict):
     """How many there are; where it is not exact, there are at least so many."""
 
@@ -130,7 +121,6 @@ class CountItem(TypedDict):
     exact: bool
 
 
-@described
 class PageFacts(TypedDict):
     """What every page says."""
 
@@ -177,7 +167,6 @@ class MainUsage(TypedDict):
     output_tokens: int | None
 
 
-@described
 class TraceItem(TypedDict):
     """What one prompt of the user set going."""
 
@@ -202,7 +191,6 @@ class TraceItem(TypedDict):
     fidelity: str
 
 
-@described
 class SpanItem(TypedDict):
     """One thing that happened in a trace."""
 
@@ -296,7 +284,6 @@ class SpanPage(PageFacts):
 # --- raw turns --------------------------------------------------------------------------------
 
 
-@described
 class TurnItem(TypedDict):
     """What is known of a raw turn without its content."""
 
@@ -330,7 +317,6 @@ class TurnPage(PageFacts):
     items: list[TurnItem]
 
 
-@described
 class BodyItem(TypedDict):
     """A body: its size as it came, and what it says once its coding is taken off."""
 
@@ -346,7 +332,6 @@ class BodyItem(TypedDict):
     """only so many characters are shown; the body's own address gives all"""
 
 
-@described
 class ChunkItem(TypedDict):
     """Bytes of a body that came together."""
 
@@ -376,7 +361,6 @@ class ResponseItem(TypedDict):
     chunks: list[ChunkItem]
 
 
-@described
 class WholeTurn(TypedDict):
     """A raw turn with its payloads."""
 
@@ -400,7 +384,6 @@ class WholeTurn(TypedDict):
 # --- numbers, finding, changes ----------------------------------------------------------------
 
 
-@described
 class StatsItem(TypedDict):
     """Sums over the traces that began in a window of time."""
 
@@ -429,7 +412,6 @@ class BarItem(TypedDict):
     longest_ns: int | None
 
 
-@described
 class HistogramItem(TypedDict):
     """How a list spreads over the time in which its rows began."""
 
@@ -440,7 +422,6 @@ class HistogramItem(TypedDict):
     """the parts in which nothing began are left out"""
 
 
-@described
 class ExcerptItem(TypedDict):
     """A part of a text in which something was found."""
 
@@ -497,7 +478,6 @@ class FacetItems(TypedDict):
     items: list[FacetItem]
 
 
-@described
 class FieldsOfNoun(TypedDict):
     """What a list can be asked for."""
 
@@ -549,7 +529,6 @@ class TapeItem(TypedDict):
     remedy: str | None
 
 
-@described
 class TapeItems(TypedDict):
     """The tapes below the folder in which the server was started."""
 
@@ -579,7 +558,6 @@ class RunItem(TypedDict):
     counts: dict[str, int]
 
 
-@described
 class TapeRow(TypedDict):
     """A recording."""
 
@@ -602,7 +580,6 @@ class TapeRow(TypedDict):
     expired: bool
 
 
-@described
 class WholeTape(TypedDict):
     """What is on a tape, what its runs did with it, and what replay has saved."""
 
@@ -654,7 +631,6 @@ class NearItem(TypedDict):
     differences: list[DifferenceItem]
 
 
-@described
 class ExplanationItem(TypedDict):
     """Why a request hits or misses on a tape."""
 
@@ -693,7 +669,6 @@ class MissItem(TypedDict):
 # --- what people do ---------------------------------------------------------------------------
 
 
-@described
 class ErasureItem(TypedDict):
     """What was erased, or would be."""
 
@@ -714,7 +689,6 @@ class ErasureItem(TypedDict):
     """files that still hold their content"""
 
 
-@described
 class PolicyItem(TypedDict):
     """How long sessions are kept; null is without end. Pinned ones are exempt."""
 
@@ -739,7 +713,6 @@ class AuditItems(TypedDict):
     items: list[AuditItem]
 
 
-@described
 class StateItem(TypedDict):
     """How the log is."""
 
@@ -785,7 +758,6 @@ class RepairedItem(TypedDict):
     projections_pending: bool
 
 
-@described
 class Problem(TypedDict):
     """An error (RFC 9457)."""
 
