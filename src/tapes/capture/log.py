@@ -80,6 +80,7 @@ class Log:
         self._pid = os.getpid()
         self._store: Store | None = None
         self._inbox: queue.SimpleQueue[Noticed | None] = queue.SimpleQueue()
+        self._in_order = threading.Lock()  # for handing turns on: what came first goes first
         self._lock = threading.Condition()  # for all that follows
         self._inbox_bytes = 0
         self._ready: deque[RawTurn] = deque()
@@ -194,28 +195,33 @@ class Log:
     def _hand_on(self, turns: Sequence[RawTurn]) -> None:
         """To the writing thread, or to the spool where that has enough."""
         size = sum(map(size_of, turns))
-        with self._lock:
-            if not self._spools and self._ready_bytes + size <= self._bounds.ready_bytes:
-                self._ready.extend(turns)
-                self._ready_bytes += size
-                self._lock.notify_all()
-                return
-            self._spools = True
-        self._put(turns)
+        with self._in_order:
+            with self._lock:
+                if not self._spools and self._ready_bytes + size <= self._bounds.ready_bytes:
+                    self._ready.extend(turns)
+                    self._ready_bytes += size
+                    self._lock.notify_all()
+                    return
+                self._spools = True
+            self._put(turns)
 
     def _relieve(self) -> None:
         """Where the store takes too long, put everything that waits for it on the disk."""
-        with self._lock:
-            waits = self._asked_at and time.monotonic() - self._asked_at > self._bounds.slow_s
-            if not waits or not (self._in_hand or self._ready):
-                return
-            self._spools = True
+        waits = self._asked_at and time.monotonic() - self._asked_at > self._bounds.slow_s
+        if waits:
             # What is in hand may still be kept: then it is delivered again, and known.
-            turns = [*self._in_hand, *self._ready]
-            self._in_hand = ()
-            self._ready.clear()
-            self._ready_bytes = 0
-        self._put(turns)
+            self._put_all_that_waits()
+
+    def _put_all_that_waits(self) -> None:
+        """What is in hand and what is behind it, before anything that came later."""
+        with self._in_order:
+            with self._lock:
+                turns = [*self._in_hand, *self._ready]
+                self._in_hand = ()
+                self._ready.clear()
+                self._ready_bytes = 0
+                self._spools = self._spools or bool(turns)
+            self._put(turns)
 
     def _put(self, turns: Sequence[RawTurn]) -> bool:
         """On the disk; counted as lost where that is full too."""
@@ -288,10 +294,7 @@ class Log:
         try:
             self._append(batch)
         except BaseException:
-            with self._lock:
-                turns, self._in_hand = list(self._in_hand), ()
-                self._spools = True
-            self._put(turns)
+            self._put_all_that_waits()
             raise
         with self._lock:
             self._in_hand = ()
@@ -363,8 +366,8 @@ class Log:
                     with self._lock:
                         self._counts["taken in"] += len(turns)
                     self._spool.taken(file)
-        with self._lock:
-            self._spools = False
+        with self._in_order, self._lock:
+            self._spools = files is not None and not self._spool.is_empty
 
     def _say_down(self, error: Exception) -> None:
         with self._lock:
