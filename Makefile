@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UV_VERSION := 0.13.9
 
-.PHONY: help demo test check fix bench serve screenshots vendor lock clean
+.PHONY: help demo test test-all check fix bench serve screenshots vendor lock clean
 help: ## these lines
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -20,10 +20,14 @@ demo: $(READY) ## the main job: a recorded conversation replayed through a real 
 
 # Tests wait for servers and processes, so there are more workers than processors. They write thousands of
 # files durably: in memory where there is room (4 GB), it takes half the time.
+CHOSEN = -m "not long"
 WORKERS = $$(( $$(getconf _NPROCESSORS_ONLN) * 2 ))
-test: $(READY) ## all tests
+test: $(READY) ## the tests, but for a dozen long ones
 	@if [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR==2 {print $$4}')" -gt 4000000 ] 2>/dev/null; \
-		then export TMPDIR=/dev/shm; fi; $(BIN)/python -m pytest -n $(WORKERS)
+		then export TMPDIR=/dev/shm; fi; $(BIN)/python -m pytest -n $(WORKERS) $(CHOSEN)
+
+test-all: CHOSEN =
+test-all: test ## all tests
 
 check: $(READY) ## format, lint, types
 	@$(BIN)/ruff format --check .

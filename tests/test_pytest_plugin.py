@@ -159,6 +159,7 @@ def test_b(): ask("x")
     suite.run().assert_outcomes(passed=1, xfailed=1)
 
 
+@pytest.mark.long
 def test_recording_needs_the_latch_whatever_the_mode_says(suite: Suite, server: Server) -> None:
     suite.write("test_it.py", ASK + "@pytest.mark.tape(mode='live')\ndef test_a(): ask('x')")
     suite.write("pytest.ini", "[pytest]\ntape_mode = record")
@@ -226,6 +227,7 @@ def test_a_named_tape_is_shared(suite: Suite, server: Server) -> None:
     assert len(server.requests) == 1
 
 
+@pytest.mark.long
 @pytest.mark.row("N05", "N04")
 def test_workers_share_a_tape_and_the_controller_reports_for_all(
     suite: Suite, server: Server
@@ -248,6 +250,7 @@ def test_a(n): ask(str(n))
     assert len(server.requests) == 12
 
 
+@pytest.mark.long
 @pytest.mark.row("N18")
 def test_what_a_full_run_did_not_use_is_said_and_can_fail_or_go(
     suite: Suite, server: Server

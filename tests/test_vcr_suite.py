@@ -53,6 +53,7 @@ def test_a_changed_prompt_fails_although_vcrpy_was_told_less(vcr_suite: Suite) -
     )
 
 
+@pytest.mark.long
 def test_the_first_recording_run_puts_the_cassettes_onto_tapes(vcr_suite: Suite) -> None:
     modes = ("--record-mode=new_episodes",)
     address = {"MODEL_URL": f"http://127.0.0.1:{closed_port()}"}
@@ -64,6 +65,7 @@ def test_the_first_recording_run_puts_the_cassettes_onto_tapes(vcr_suite: Suite)
     vcr_suite.run(*NEEDS).assert_outcomes(passed=TESTS)
 
 
+@pytest.mark.long
 def test_a_callback_that_would_scrub_is_refused_while_recording_alone(vcr_suite: Suite) -> None:
     file = vcr_suite.path / "tests" / "conftest.py"
     option = '"before_record_response": lambda response: response, "filter_headers"'
@@ -82,6 +84,7 @@ def test_a_matcher_of_ones_own_is_an_error_that_names_what_to_write(vcr_suite: S
     result.stdout.fnmatch_lines(["*match_on names my_matcher*", "*tapes.toml*"])
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     importlib.util.find_spec("pytest_recording") is None, reason="needs pytest-recording"
 )

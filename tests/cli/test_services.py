@@ -99,6 +99,7 @@ def _called(host: str) -> Json:
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 @pytest.mark.row("C1", "C8")
 def test_the_list_is_taken_from_flag_variable_or_file_and_the_file_may_change(
     tmp_path: Path,

@@ -49,6 +49,7 @@ def anyio_backend(): return "asyncio"
 """
 
 
+@pytest.mark.long
 @pytest.mark.row("N01", "N15", "F20")
 def test_sdks_are_recorded_replay_offline_and_their_misses_fail_once(
     provider: Provider, suite: Suite

@@ -154,6 +154,7 @@ def grows(load: Load, what: str) -> None:
     until(lambda: load.seen[what] > before, f"{load.name}: {what}; {load.seen}")
 
 
+@pytest.mark.long
 @pytest.mark.row("C7", "C8", "C14")
 def test_trouble_of_one_service_is_nobody_elses(tmp_path: Path) -> None:
     file = tmp_path / "service.py"

@@ -306,6 +306,7 @@ _HOSTILE = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.row("C3")
 @pytest.mark.parametrize("kind", _HOSTILE)

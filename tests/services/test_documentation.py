@@ -49,6 +49,7 @@ def test_every_stage_is_on_the_page_in_its_order() -> None:
 # --- the page about services ------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.row("C14")
 def test_the_service_of_the_page_passes_the_test_of_the_page(tmp_path: Path) -> None:
     blocks = re.findall(r"```(?:python|toml)\n(.*?)```", SERVICES, re.DOTALL)
