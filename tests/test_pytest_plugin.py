@@ -288,6 +288,20 @@ def test_a_failed_or_skipped_test_leaves_no_guess_about_what_is_unused(
     assert "no test uses" not in suite.run().stdout.str()
 
 
+@pytest.mark.parametrize("skip", ["pytest.skip('x')", "raise unittest.SkipTest('x')"])
+def test_a_skip_does_not_hide_a_miss_that_was_swallowed(
+    suite: Suite, server: Server, skip: str
+) -> None:
+    """A program that skips where its model does not answer would be green on an empty tape."""
+    begin = f"import unittest\n{ASK}@pytest.mark.tape\ndef test_a():\n"
+    suite.write("test_it.py", f"{begin}    try: ask('x')\n    except BaseException: {skip}")
+    result = suite.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["cassette miss: *"])
+    suite.write("test_it.py", f"{begin}    {skip}")
+    suite.run().assert_outcomes(skipped=1)
+
+
 @pytest.mark.row("N16")
 def test_what_no_client_covers_is_refused_by_name_and_fails_the_test(suite: Suite) -> None:
     suite.write(

@@ -454,14 +454,19 @@ def _forget(run: _Run) -> None:
 
 
 def _replaces(call: pytest.CallInfo[None]) -> bool:
-    """Whether the refusal is the whole story: nothing else was raised than it, or a skip."""
+    """Whether the refusal is the whole story: nothing else was raised than it, or a skip.
+
+    A program that skips where its model does not answer must not be green on an empty tape.
+    """
     if call.excinfo is None:
         return True
+    from unittest import SkipTest
+
     from tapes.errors import CassetteError
 
-    return _is_refusal(call.excinfo.value, CassetteError) or isinstance(
-        call.excinfo.value, pytest.skip.Exception
-    )
+    raised = call.excinfo.value
+    is_skip = isinstance(raised, pytest.skip.Exception | SkipTest)
+    return is_skip or _is_refusal(raised, CassetteError)
 
 
 def _is_refusal(error: BaseException, kind: type[BaseException]) -> bool:
