@@ -175,7 +175,7 @@ def test_services_tell_their_health_and_what_is_wrong(
 
 
 def test_the_api_reference_is_served_from_here(addresses: dict[str, str], open_page: Open) -> None:
-    page = open_page(addresses["api"], "ui/reference.html")
+    page = open_page(addresses["api"], "swagger")
     expect(page.get_by_text("/v1/sessions", exact=True).first).to_be_visible()
 
 

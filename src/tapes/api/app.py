@@ -13,7 +13,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib import metadata, resources
+from importlib import metadata
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +22,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 
 from tapes.api import (
     admin,
@@ -69,8 +69,6 @@ _PROBLEMS = {
         "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
 }
-# Whatever the page loads comes from here, and nothing of it is a stranger's.
-_PAGE_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
 
 Wrap = Callable[[App], App]
 
@@ -159,25 +157,6 @@ def _add_pages(app: FastAPI) -> None:
     def openapi(request: Request) -> Response:
         """This document; merged with those of services where there are any."""
         return reply(request, app.openapi())
-
-    @app.get("/swagger", tags=["server"], response_class=HTMLResponse)
-    def page() -> Response:
-        """The document as a page, to look at and to try."""
-        return _page("index.html", "text/html; charset=utf-8")
-
-    @app.get("/swagger/{name}", include_in_schema=False)
-    def part(name: str) -> Response:
-        """A part of that page."""
-        kinds = {"page.js": "text/javascript", "page.css": "text/css"}
-        if name not in kinds:
-            raise HTTPException(404)
-        return _page(name, f"{kinds[name]}; charset=utf-8")
-
-
-def _page(name: str, kind: str) -> Response:
-    text = resources.files("tapes.api").joinpath("swagger", name).read_text(encoding="utf-8")
-    headers = {"content-security-policy": _PAGE_POLICY, "referrer-policy": "no-referrer"}
-    return Response(text, media_type=kind, headers=headers)
 
 
 def _version() -> str:

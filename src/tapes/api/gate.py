@@ -39,7 +39,7 @@ CALLER = "tapes.caller"
 
 # Pages that hold no data: a browser has to get them before it can send a token.
 OPEN_PATHS = frozenset({"/", "/ping", "/healthz", "/swagger"})
-OPEN_FOLDERS = ("/ui/", "/swagger/")
+OPEN_FOLDER = "/ui/"
 # What services are sent is bounded by their own limits; to call one is not to change the log.
 _SERVICES = re.compile(r"/v1/(cassettes|mcp)(/.*)?", re.IGNORECASE)
 _REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -180,7 +180,7 @@ class Gate:
         if wait:
             said = problem(429, "too-many", "too many requests from one address", "wait a little")
             return problem_reply(said, {"retry-after": str(max(1, round(wait)))})
-        is_open = method in _READING and (path in OPEN_PATHS or path.startswith(OPEN_FOLDERS))
+        is_open = method in _READING and (path in OPEN_PATHS or path.startswith(OPEN_FOLDER))
         caller = self._caller(scope)
         if isinstance(caller, NotAllowed):
             if caller.status == 401:

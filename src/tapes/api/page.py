@@ -15,7 +15,7 @@ from importlib.resources.abc import Traversable
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 KINDS = {
     "html": "text/html; charset=utf-8",
@@ -41,6 +41,11 @@ def mount(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
     async def page(request: Request) -> Response:
         return _reply(request, files, "index.html")
+
+    @app.get("/swagger", tags=["server"], response_class=HTMLResponse)
+    async def reference(request: Request) -> Response:
+        """The document as a page, to look at and to try."""
+        return _reply(request, files, REFERENCE)
 
     @app.get("/ui/{name:path}", include_in_schema=False)
     async def file(request: Request, name: str) -> Response:
