@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-import pytest
+
+from tests.parts import absent
 
 PATIENCE_S = 60
 _MEMORY, _ROOM = "/dev/shm", 2 * 1024**3
@@ -96,7 +97,7 @@ def found_binaries() -> Path | None:
     return next((f for f in reversed(folders) if (f / "initdb").exists()), None)
 
 
-def _other_user() -> str | None:
+def other_user() -> str | None:
     """Whom to run the server as: it refuses root."""
     if os.getuid() != 0:
         return None
@@ -120,8 +121,8 @@ def running(*, flushes: bool = False) -> Iterator[Postgres]:
     """
     binaries = found_binaries()
     if binaries is None:
-        pytest.skip("PostgreSQL is not installed")
-    user = _other_user()
+        absent("PostgreSQL is not installed")
+    user = other_user()
     with tempfile.TemporaryDirectory(
         prefix="tapes-postgres-", dir=None if flushes else _quick_folder()
     ) as name:

@@ -1,7 +1,6 @@
 """A real aimock, from its own package, for as long as a test needs it."""
 
 import re
-import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-PROVIDER = Path(__file__).parents[1] / "provider"
+from tests.npm import PROGRAM, PROVIDER, node_modules_of
+
 PATIENCE_S = 60
 
 StartAimock = Callable[..., str]
@@ -19,15 +19,8 @@ StartAimock = Callable[..., str]
 @pytest.fixture(scope="session")
 def aimock_program() -> Path:
     """The program, installed once by npm."""
-    program = PROVIDER / "node_modules/@copilotkit/aimock/dist/cli.js"
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("node and npm are not installed")
-    if not program.exists():
-        options = ("--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts")
-        subprocess.run(
-            ("npm", "install", *options), cwd=PROVIDER, check=True, capture_output=True, timeout=100
-        )
-    return program
+    node_modules_of(PROVIDER)
+    return PROGRAM
 
 
 @pytest.fixture

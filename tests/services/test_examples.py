@@ -15,6 +15,7 @@ import pytest
 
 from tapes.services import manifest as manifests
 from tapes.services.kit.testing import stored_session
+from tests.parts import absent
 from tests.postgres import Postgres
 from tests.servers import closed_port
 
@@ -119,7 +120,7 @@ def test_the_example_of_one_tool_answers_an_agent() -> None:
 @pytest.mark.row("C12", "C14")
 def test_a_service_in_node_needs_none_of_this_projects_code() -> None:
     if shutil.which("node") is None:
-        pytest.skip("node is not installed")
+        absent("node is not installed")
     with (
         example("service-in-node/service.mjs", "http://") as (source, _),
         hosting(source, ready=("reverse",)) as host,

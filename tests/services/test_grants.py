@@ -9,6 +9,8 @@ import pytest
 
 from tapes.errors import BadManifest
 from tapes.services.grants import GrantPlan, quoted
+from tests.parts import absent
+from tests.postgres import found_binaries, other_user
 
 PLAN = GrantPlan(
     role="cassette_daily-summary",
@@ -53,11 +55,12 @@ def test_a_name_that_no_manifest_may_have_never_becomes_sql(name: str) -> None:
 @pytest.fixture(scope="module")
 def psql(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Psql"]:
     """A real PostgreSQL of this test's own, without a port."""
-    if not all(map(shutil.which, ("initdb", "pg_ctl", "psql"))):
-        pytest.skip("PostgreSQL is not installed")
+    binaries = found_binaries()
+    if binaries is None:
+        absent("PostgreSQL is not installed")
     folder = Path("/tmp") / f"tapes-grants-{os.getpid()}"  # a socket's path must be short
     folder.mkdir(mode=0o777)
-    database = Psql(folder)
+    database = Psql(folder, binaries)
     try:
         database.start()
         yield database
@@ -67,19 +70,17 @@ def psql(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Psql"]:
 
 
 class Psql:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, binaries: Path) -> None:
         self.folder = folder
-        self.user = "postgres" if os.getuid() == 0 else None
+        self.binaries = binaries
+        self.user = other_user()
         if self.user is not None:
-            try:
-                account = pwd.getpwnam(self.user)
-            except KeyError:
-                pytest.skip("PostgreSQL does not run as root, and there is no user for it")
+            account = pwd.getpwnam(self.user)
             os.chown(folder, account.pw_uid, account.pw_gid)
 
-    def run(self, *command: str, check: bool = True, text: str = "") -> str:
+    def run(self, program: str, *words: str, check: bool = True, text: str = "") -> str:
         done = subprocess.run(
-            command,
+            [self.binaries / program, *words],
             check=False,
             user=self.user,
             input=text,

@@ -12,19 +12,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.parts import absent
 from tests.running import environment
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None
 )
-if CHROMIUM is None:
-    collect_ignore_glob = ["test_*.py"]
-else:
-    playwright = pytest.importorskip("playwright.sync_api")
-
-from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: E402
-
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE_MS = 30_000
@@ -56,6 +51,8 @@ def served(folder: Path, *words: str) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        absent("no Chromium is installed: apt-get install chromium")
     with sync_playwright() as started:
         chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield chromium
