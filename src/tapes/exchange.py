@@ -13,7 +13,7 @@ Knows nothing of keys, tapes or HTTP clients.  Pure.
 import base64
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -286,24 +286,20 @@ def exchange_of(row: Json, path: str, place: object, get_blob: GetBlob | None = 
             raise newer(path, place, version)
         # A row without a version is the JSONL document's, keyed by its own rule.
         canonicalizer = str(row["canonicalizer"]) if version else "tape/1"
-        exchange = Exchange(
+        request, response = row["request"], row["response"]
+        if canonicalizer.startswith("http/"):
+            request = None if request is None else request_of(request, get_blob)
+            response = response_of(response, get_blob)
+        return Exchange(
             key=str(row["hash"]),
             canonicalizer=canonicalizer,
-            request=row["request"],
-            response=row["response"],
+            request=request,
+            response=response,
             sample=int(row.get("sample", 0)),
             state=State(row.get("state", "complete")),
             recorded_at=row.get("recorded_at"),
             rules=tuple(row.get("rules", ())),
             version=version,
-        )
-        if not canonicalizer.startswith("http/"):
-            return exchange
-        request = exchange.request
-        return replace(
-            exchange,
-            request=None if request is None else request_of(request, get_blob),
-            response=response_of(exchange.response, get_blob),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(path, place, f"the row is not an exchange ({error!r})") from error

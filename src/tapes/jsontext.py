@@ -158,13 +158,13 @@ def read(data: bytes) -> Json:
     """The value that the bytes mean. Raises ValueError where they have not exactly one meaning."""
     try:
         text = data.decode("utf-8")
-        value = value_of_compact(text)
+        value = None if _SPACED in text[:_LOOK] else value_of_compact(text)
         if value is not None:
             return value
         value = _strict(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if text.count("{") + text.count("[") > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
+    if deeper_than(value, MAX_DEPTH):
         raise ValueError("nested too deeply")
     if _SURROGATE.search(text) and not _encodable(json.dumps(value, ensure_ascii=False)):
         raise ValueError("a lone surrogate")
@@ -187,7 +187,7 @@ def value_of_compact(text: str) -> Json:
     # Some numbers are spelled otherwise by the fast writer: those prove nothing.
     if not _is_plain(value) or _fast_as_given(value) != data:
         return None
-    if text.count("{") + text.count("[") > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
+    if deeper_than(value, MAX_DEPTH):
         return None
     return value
 
@@ -210,6 +210,8 @@ def _finite(text: str) -> float:
     return number
 
 
+# What `json.dumps` writes unless it is told otherwise: with it, the fast look would be in vain.
+_SPACED, _LOOK = '": ', 256
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _strict = json.JSONDecoder(
     object_pairs_hook=_members, parse_constant=_no_constant, parse_float=_finite
@@ -313,16 +315,19 @@ def _place(way: _Way) -> str:
     return "".join(reversed(steps)) or "/"
 
 
+_CONTAINERS = frozenset((dict, list))
+
+
 def deeper_than(value: Json, levels: int) -> bool:
     """Whether objects and lists are nested in more than so many levels."""
-    layer = [value]
+    layer = [value] if type(value) in _CONTAINERS else []
     for _ in range(levels):
         layer = [
             child
             for item in layer
-            if isinstance(item, dict | list)
-            for child in (item.values() if isinstance(item, dict) else item)
+            for child in (item.values() if type(item) is dict else item)
+            if type(child) in _CONTAINERS
         ]
         if not layer:
             return False
-    return any(isinstance(item, dict | list) for item in layer)
+    return bool(layer)

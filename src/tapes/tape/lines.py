@@ -36,7 +36,7 @@ _FOREIGN = b'{"hash": "'
 _ROW = b'{"hash":'
 _NEEDED = ("hash", "request", "response")
 
-_READ = 16 * 1024
+_READ = 32 * 1024
 _NOTHING = FileStamp(-1, 0, 0, 0)
 _MARK = 128
 # A file smaller than this is read faster than a table beside it.

@@ -1,8 +1,9 @@
 """Record and replay for urllib3, on which requests, botocore and others stand.
 
 Rule 1: while recording and in replay the caller's response is made in one way: urllib3's and
-        http.client's own response objects, reading from a file that gives the pieces, framed as
-        chunks where the response is chunked. So whatever reads it behaves as it does live.
+        http.client's own response objects, told their head, reading from a file that gives the
+        pieces, framed as chunks where the response is chunked. So whatever reads it behaves as it
+        does live.
 Rule 2: a piece ends where a chunk ends, and is passed on without waiting for more of it.
 Rule 3: a piece is in the recording before the caller sees it, and the recording is whole and
         durable before the caller sees the end.
@@ -19,7 +20,7 @@ from functools import partial
 from typing import Any
 
 import urllib3
-from urllib3.connection import HTTPConnection
+from urllib3.connection import HTTPConnection, _ResponseOptions
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ReadTimeoutError
 from urllib3.util import SKIP_HEADER, parse_url
@@ -48,6 +49,7 @@ _FOLD = re.compile(r"\r?\n[ \t]+")
 # What `_make_request` takes behind the headers, in order.
 _OPTIONS = ("retries", "timeout", "chunked", "response_conn", "preload_content", "decode_content",
             "enforce_content_length")  # fmt: skip
+_NO_BODY = (*range(100, 200), 204, 304)
 # Set on a connection whose tunnel through a proxy waits for a permit.
 _TUNNEL = "_tapes_tunnel_waits"
 
@@ -121,7 +123,8 @@ def _answered(lane: Lane, call: _Call, send: Callable[[_Call], Any]) -> Any:
     sent, sample = without_sample(_headers(call.headers or {}))
     verdict = settle(lane, Request(call.method, _url(call), sent, whole), sample)
     if isinstance(verdict, Play):
-        return _response(call, _Wire(_played(answer(lane, verdict), call.method)))
+        played = answer(lane, verdict)
+        return _response(call, played.response, _Wire(_played(played)))
     headers = call.headers
     if sample is not None:
         headers = urllib3.HTTPHeaderDict(headers)
@@ -137,7 +140,7 @@ def _answered(lane: Lane, call: _Call, send: Callable[[_Call], Any]) -> Any:
     verdict.answered(head.status, head.headers, head.reason)
     if original.isclosed() or original.length == 0:
         end(verdict.finish)
-    return _response(call, _Wire(_recorded(head, original, verdict), live, verdict))
+    return _response(call, head, _Wire(_recorded(head, original, verdict), live, verdict))
 
 
 def _we_left(error: BaseException) -> bool:
@@ -201,19 +204,50 @@ def _as_bytes(part: Any) -> bytes:
     return part.encode() if isinstance(part, str) else bytes(part)
 
 
-def _response(call: _Call, wire: "_Wire") -> Any:
+def _response(call: _Call, head: Response, wire: "_Wire") -> Any:
     """A response of the library's own making, as a connection makes it that read `wire`."""
     options = call.options
     conn: Any = HTTPConnection(call.pool.host)  # some of its attributes are the library's own
     conn.sock = _Socket(wire)
-    how = {name: options[name] for name in _OPTIONS[4:] if name in options}
-    conn.request(call.method, call.url, headers={"host": ""}, **how)
+    conn.response_class = partial(_Response, head)
+    # As its `request` does, without headers: nobody reads them.
+    conn._response_options = _ResponseOptions(
+        call.method, call.url, *(options.get(name, True) for name in _OPTIONS[4:])
+    )
+    conn.putrequest(call.method, call.url, skip_host=True, skip_accept_encoding=True)
+    conn.endheaders()
     response = conn.getresponse()
     # As `_make_request` does, for whoever gives the connection back.
     response.retries = options.get("retries")
     response._connection = options.get("response_conn")
     response._pool = call.pool
     return response
+
+
+class _Response(http.client.HTTPResponse):
+    """A response that is told its head, and reads the rest."""
+
+    def __init__(self, head: Response, sock: Any, *, method: str) -> None:
+        super().__init__(sock, method=method)
+        self._head = head
+        self._has_body = method != "HEAD" and head.status not in _NO_BODY
+
+    def begin(self) -> None:
+        """As the library does after it has read a head (RFC 9112, 6.3)."""
+        head = self._head
+        self.code = self.status = head.status
+        self.reason = head.reason
+        self.version = 11
+        self.headers = self.msg = http.client.HTTPMessage()
+        for name, value in head.headers:
+            self.headers[name] = value
+        self.chunked = _is_chunked(head.headers)
+        self.chunk_left = None
+        self.length = None if self._has_body else 0
+        if self._has_body and not self.chunked:
+            length = header(head.headers, "content-length") or ""
+            self.length = int(length) if length.isdecimal() else None
+        self.will_close = True  # nothing else comes over this wire
 
 
 # --- the wire ---------------------------------------------------------------------------------
@@ -279,25 +313,19 @@ class _Wire(io.RawIOBase):
             end(partial(self._permit.abandon, State.ABORTED_BY_CLIENT))
 
 
-def _head(response: Response, headers: Headers) -> bytes:
-    lines = [f"HTTP/1.1 {response.status} {response.reason}"]
-    lines += [f"{name}: {value}" for name, value in headers]
-    return "\r\n".join((*lines, "", "")).encode("latin-1", "replace")
+def _is_chunked(headers: Headers) -> bool:
+    return (header(headers, "transfer-encoding") or "").lower() == "chunked"
 
 
 def _framing(headers: Headers) -> tuple[Callable[[bytes], bytes], bytes]:
     """How pieces stand on the wire, and what stands at their end."""
-    if (header(headers, "transfer-encoding") or "").lower() != "chunked":
+    if not _is_chunked(headers):
         return bytes, b""
     return lambda piece: b"%x\r\n%b\r\n" % (len(piece), piece), b"0\r\n\r\n"
 
 
-def _played(played: Answer, method: str) -> Iterator[bytes]:
-    headers = played.response.headers
-    framed, last = _framing(headers)
-    yield _head(played.response, headers)
-    if method.upper() == "HEAD":
-        return
+def _played(played: Answer) -> Iterator[bytes]:
+    framed, last = _framing(played.response.headers)
     for piece in played.response.pieces:
         wait = played.wait(piece)
         if wait:
@@ -309,7 +337,6 @@ def _played(played: Answer, method: str) -> Iterator[bytes]:
 
 def _recorded(head: Response, live: http.client.HTTPResponse, permit: Permit) -> Iterator[bytes]:
     framed, last = _framing(head.headers)
-    yield _head(head, head.headers)
     try:
         while piece := _next_piece(live):
             permit.feed(piece)
