@@ -182,7 +182,8 @@ def _recording(count: int) -> Measurement:
                 for request in requests:
                     cassette.call(request)
                     if sketches:
-                        kept.add("0" * 64, dict(leaves(request)))
+                        kept.add("0" * 64, lambda request=request: dict(leaves(request)))
+                kept.settle()
                 return time.process_time() - start
 
         plain = min(recorded(f"plain{n}", sketches=False) for n in range(2))
