@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tapes.budget import Limits, spends
 from tapes.capture.keeping import Keepers
 from tapes.capture.workers import Workers
 from tapes.cassette import Cassette
 from tapes.errors import TapeFailed, UnwritableTape
 from tapes.exchange import Exchange, Request
-from tapes.permit import Permit
+from tapes.permit import Permit, Unstored
 from tapes.tape.base import MemoryTape, Tape
 from tapes.tape.jsonl import JsonlTape
 from tests.tape.homes import until
@@ -20,24 +21,37 @@ from tests.tape.homes import until
 JSON_TYPE = (("content-type", "application/json"),)
 
 
-def answered(cassette: Cassette, number: int) -> Permit:
+SMALL, LARGE = b"{}", b'{"text":"%b"}' % (b"x" * 40_000)
+
+
+def answered(cassette: Cassette, number: int, answer: bytes = SMALL) -> Permit:
     body = b'{"n":%d}' % number
     verdict = cassette.decide(Request("POST", "http://h/v1/x", JSON_TYPE, body), owner=object())
     assert isinstance(verdict, Permit)
     verdict.answered(200, JSON_TYPE, "OK")
-    verdict.feed(b"{}")
+    verdict.feed(answer)
     return verdict
 
 
-def keep_all(tape: Tape, number: int, meanwhile: Callable[[], None] = lambda: None) -> list[object]:
+def keep(keepers: Keepers, permit: Permit, then: Callable[[object], None]) -> None:
+    keepers.keep(permit, permit.finishing, then)
+
+
+def keep_all(
+    tape: Tape,
+    number: int,
+    meanwhile: Callable[[], None] = lambda: None,
+    answer: bytes = SMALL,
+    limits: Limits | None = None,
+) -> list[object]:
     """Keep so many answers at once, and close; what was told."""
     told: list[object] = []
 
     async def main() -> None:
         keepers = Keepers(Workers(8, "test"))
-        with Cassette(tape, "record", latch=True) as cassette:
+        with Cassette(tape, "record", latch=True, limits=limits or Limits()) as cassette:
             for n in range(number):
-                keepers.keep(tape, answered(cassette, n).finishing, told.append)
+                keep(keepers, answered(cassette, n, answer), told.append)
             await asyncio.to_thread(meanwhile)
             await asyncio.to_thread(keepers.close, 30)
             await asyncio.sleep(0)  # what was told last
@@ -63,19 +77,56 @@ class Counting(JsonlTape):
         return super().append_all(exchanges)
 
 
-def test_answers_that_come_together_share_commits_and_two_threads(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("answer", "threads"), [(SMALL, 1), (LARGE, 2)], ids=["small", "large"])
+def test_answers_that_come_together_share_commits_and_few_threads(
+    tmp_path: Path, answer: bytes, threads: int
+) -> None:
     tape = Counting(tmp_path / "t.jsonl")
 
     def meanwhile() -> None:
-        until(lambda: len(tape.came) == 2)
+        until(lambda: len(tape.came) == threads)
         tape.go_on.set()
 
-    told = keep_all(tape, 100, meanwhile)
+    told = keep_all(tape, 100, meanwhile, answer)
     assert len(told) == sum(tape.came) == 100
     assert all(isinstance(result, Exchange) for result in told)
     assert len(tape.came) < 20
-    assert len(tape.threads) <= 2
+    assert len(tape.threads) == threads
     assert len(JsonlTape(tape.path).keys()) == 100
+
+
+def test_a_small_answer_is_made_ready_on_the_loop_and_a_large_one_beside_it() -> None:
+    on_loop: list[bool] = []
+
+    async def main() -> None:
+        keepers = Keepers(Workers(8, "test"))
+        with Cassette(MemoryTapeOfMany(), "record", latch=True) as cassette:
+            for n, answer in enumerate((SMALL, LARGE)):
+                permit = answered(cassette, n, answer)
+
+                def ending(permit: Permit = permit) -> Unstored | None:
+                    on_loop.append(threading.current_thread() is threading.main_thread())
+                    return permit.finishing()
+
+                keepers.keep(permit, ending, lambda _: None)
+            await asyncio.to_thread(keepers.close, 30)
+
+    asyncio.run(main())
+    assert on_loop == [True, False]
+
+
+def test_what_was_spent_is_settled_for_every_answer_that_is_kept(tmp_path: Path) -> None:
+    told = keep_all(JsonlTape(tmp_path / "t.jsonl"), 20, limits=Limits(calls=20))
+    assert all(isinstance(result, Exchange) for result in told)
+    lines = spends(tmp_path / ".tapes" / "state.db")
+    assert [line.state for line in lines] == ["spent"] * 20
+
+
+class MemoryTapeOfMany(MemoryTape):
+    def append_all(self, exchanges: Sequence[Exchange]) -> list[Exception | None]:
+        for exchange in exchanges:
+            self.append(exchange)
+        return [None] * len(exchanges)
 
 
 class Full(MemoryTape):
@@ -107,8 +158,8 @@ def test_a_tape_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
             Cassette(tmp_path / "other.jsonl", "record", latch=True) as other,
         ):
             for n in range(50):
-                keepers.keep(one.tape, answered(one, n).finishing, lambda _: None)
-            keepers.keep(other.tape, answered(other, 0).finishing, lambda _: told.set())
+                keep(keepers, answered(one, n), lambda _: None)
+            keep(keepers, answered(other, 0), lambda _: told.set())
             await asyncio.wait_for(told.wait(), 30)
             hanging.go_on.set()
             await asyncio.to_thread(keepers.close, 30)
@@ -126,9 +177,9 @@ def test_what_fails_for_no_reason_that_is_known_is_told_and_the_others_are_kept(
         keepers = Keepers(Workers(8, "test"))
         with Cassette(tmp_path / "t.jsonl", "record", latch=True) as cassette:
             permit = answered(cassette, 1)
-            keepers.keep(cassette.tape, lambda: 1 // 0, told.append)  # type: ignore[arg-type,return-value]
-            keepers.keep(cassette.tape, permit.finishing, told.append)
-            keepers.keep(cassette.tape, permit.finishing, told.append)  # it is over: nothing
+            keepers.keep(permit, lambda: 1 // 0, told.append)  # type: ignore[arg-type,return-value]
+            keep(keepers, permit, told.append)
+            keep(keepers, permit, told.append)  # it is over: nothing
             await asyncio.to_thread(keepers.close, 30)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
