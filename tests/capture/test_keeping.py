@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from tapes.cassette import Cassette
 from tapes.errors import TapeFailed, UnwritableTape
 from tapes.exchange import Exchange, Request
 from tapes.permit import Permit, Unstored
-from tapes.tape.base import MemoryTape, Tape
+from tapes.tape.base import MemoryTape, Ready, Tape
 from tapes.tape.jsonl import JsonlTape
 from tests.tape.homes import until
 
@@ -62,45 +63,50 @@ def keep_all(
 
 
 class Counting(JsonlTape):
-    """A tape that waits, and notes how many exchanges came together, in how many threads."""
+    """A tape that waits, and notes how many exchanges were made ready and came together."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.go_on = threading.Event()
         self.came: list[int] = []
-        self.threads: set[int] = set()
+        self.made = 0
 
-    def append_all(self, exchanges: Sequence[Exchange]) -> list[Exception | None]:
-        self.came.append(len(exchanges))
-        self.threads.add(threading.get_ident())
+    def ready(self, exchange: Exchange) -> Any:
+        self.made += 1
+        return super().ready(exchange)
+
+    def append_ready(self, items: Sequence[Ready]) -> list[Exception | None]:
+        self.came.append(len(items))
         self.go_on.wait(60)
-        return super().append_all(exchanges)
+        return super().append_ready(items)
 
 
-@pytest.mark.parametrize(("answer", "threads"), [(SMALL, 1), (LARGE, 2)], ids=["small", "large"])
-def test_answers_that_come_together_share_commits_and_few_threads(
-    tmp_path: Path, answer: bytes, threads: int
+@pytest.mark.parametrize("answer", [SMALL, LARGE], ids=["small", "large"])
+def test_answers_that_come_while_one_is_written_share_the_next_commit(
+    tmp_path: Path, answer: bytes
 ) -> None:
     tape = Counting(tmp_path / "t.jsonl")
 
     def meanwhile() -> None:
-        until(lambda: len(tape.came) == threads)
+        until(lambda: len(tape.came) == 1)
+        until(lambda: tape.made == 100)
         tape.go_on.set()
 
     told = keep_all(tape, 100, meanwhile, answer)
     assert len(told) == sum(tape.came) == 100
     assert all(isinstance(result, Exchange) for result in told)
-    assert len(tape.came) < 20
-    assert len(tape.threads) == threads
+    assert len(tape.came) <= 2
     assert len(JsonlTape(tape.path).keys()) == 100
 
 
-def test_a_small_answer_is_made_ready_on_the_loop_and_a_large_one_beside_it() -> None:
+def test_a_small_answer_is_made_ready_on_the_loop_and_a_large_one_beside_it(
+    tmp_path: Path,
+) -> None:
     on_loop: list[bool] = []
 
     async def main() -> None:
         keepers = Keepers(Workers(8, "test"))
-        with Cassette(MemoryTapeOfMany(), "record", latch=True) as cassette:
+        with Cassette(tmp_path / "t.jsonl", "record", latch=True) as cassette:
             for n, answer in enumerate((SMALL, LARGE)):
                 permit = answered(cassette, n, answer)
 
@@ -122,30 +128,38 @@ def test_what_was_spent_is_settled_for_every_answer_that_is_kept(tmp_path: Path)
     assert [line.state for line in lines] == ["spent"] * 20
 
 
-class MemoryTapeOfMany(MemoryTape):
-    def append_all(self, exchanges: Sequence[Exchange]) -> list[Exception | None]:
-        for exchange in exchanges:
-            self.append(exchange)
-        return [None] * len(exchanges)
-
-
 class Full(MemoryTape):
-    """A tape on a disk that is full; `append_all` is what a tape has that takes many at once."""
+    """A tape on a disk that is full."""
 
     def append(self, exchange: Exchange) -> None:
         raise UnwritableTape("no space left", "free space")
 
 
 class FullOfMany(Full):
-    def append_all(self, exchanges: Sequence[Exchange]) -> list[Exception | None]:
-        return [UnwritableTape("no space left", "free space") for _ in exchanges]
+    def ready(self, exchange: Exchange) -> Ready:
+        return exchange
+
+    def append_ready(self, items: Sequence[Ready]) -> list[Exception | None]:
+        return [UnwritableTape("no space left", "free space") for _ in items]
 
 
-@pytest.mark.parametrize("tape", [Full(), FullOfMany()], ids=["one by one", "together"])
-def test_whoever_cannot_be_kept_is_told_so(tape: Tape) -> None:
-    told = keep_all(tape, 5)
+class Broken(FullOfMany):
+    def append_ready(self, items: Sequence[Ready]) -> list[Exception | None]:
+        raise ZeroDivisionError
+
+
+class RefusesAll(FullOfMany):
+    def ready(self, exchange: Exchange) -> Ready:
+        raise UnwritableTape("not this one", "try another")
+
+
+@pytest.mark.parametrize("answer", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("tape", [Full(), FullOfMany(), RefusesAll(), Broken()], ids=type)
+def test_whoever_cannot_be_kept_is_told_so(tape: Tape, answer: bytes) -> None:
+    told = keep_all(tape, 5, answer=answer)
     assert len(told) == 5
-    assert all(isinstance(result, TapeFailed) for result in told)
+    wrong = ZeroDivisionError if isinstance(tape, Broken) else TapeFailed
+    assert all(isinstance(result, wrong) for result in told)
 
 
 def test_a_tape_that_hangs_holds_up_no_other(tmp_path: Path) -> None:

@@ -220,18 +220,19 @@ class JsonlTape:
 
         Raises UnwritableTape, NotAnAnswer; UnreadableTape where the file is damaged.
         """
-        self._commits.submit(self._item(exchange))
+        self._commits.submit(self.ready(exchange))
 
-    def append_all(self, exchanges: Sequence[Exchange]) -> list[Exception | None]:
-        """Keep exchanges in order, with one commit; what `append` would have raised for each."""
-        return self._commits.submit_all(exchanges, self._item)
-
-    def _item(self, exchange: Exchange) -> _Item:
+    def ready(self, exchange: Exchange) -> _Item:
+        """What `append_ready` keeps of an exchange. Raises NotAnAnswer."""
         self._require_open()
         row, bodies = row_and_bodies(exchange)
         line = line_of(write_row(row, of_bytes=is_of_bytes(exchange)))
         answers = exchange.state is State.COMPLETE
         return _Item((bytes.fromhex(exchange.key), answers, line), bodies)
+
+    def append_ready(self, items: Sequence[_Item]) -> list[Exception | None]:
+        """Keep them in order, with one commit; what `append` would have raised for each."""
+        return self._commits.submit_all(items)
 
     def _write(self, batch: Sequence[_Item]) -> int:
         """Append as much of a batch as can be made durable; gives the number of exchanges."""
