@@ -205,6 +205,10 @@ class Unstored:
         """Let it be found by what it is like: after `stored`, when nobody waits any more."""
         self.permit._sketch(self.exchange)
 
+    def keep_sketches(self) -> None:
+        """Bring sketches to the disk, of this end and of others. Takes its time now and then."""
+        self.permit._recorder.sketches.flush_some()
+
 
 class Permit:
     """The right to make one live call, spent already; and the recorder of its answer.
@@ -407,6 +411,7 @@ class Permit:
             raise
         exchange = unstored.stored()
         unstored.sketch()
+        unstored.keep_sketches()
         return exchange
 
     def _unstored(

@@ -15,6 +15,7 @@ Knows nothing of connections.
 """
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -62,6 +63,16 @@ class _Given:
         assert self.end is not None
         self.kept = outcome_of(partial(self.end.stored, error))
 
+    def sketch(self, error: Exception | None) -> None:
+        """Let it be found by what it is like, if the tape has it."""
+        if self.end is not None and error is None:
+            self.end.sketch()
+
+    def keep_sketches(self) -> None:
+        """Bring sketches to the disk, once there are enough."""
+        if self.end is not None:
+            self.end.keep_sketches()
+
 
 @dataclass(slots=True)
 class _Lane:
@@ -84,6 +95,8 @@ class Keepers:
         self._loop = asyncio.get_running_loop()
         self._workers = workers
         self._lanes: dict[int, _Lane] = {}
+        self._closing = threading.Lock()
+        self._is_closed = False
 
     def do(
         self,
@@ -122,6 +135,11 @@ class Keepers:
 
     def _look_after(self, lane: _Lane) -> None:
         lane.is_looked_after = False
+        with self._closing:
+            if not self._is_closed:
+                self._send(lane)
+
+    def _send(self, lane: _Lane) -> None:
         if lane.unready and not lane.is_making:
             lane.is_making = True
             self._workers.do(partial(self._make_ready, lane), partial(self._is_made, lane))
@@ -140,6 +158,9 @@ class Keepers:
                 given.settle(error)
             given.then(given.kept)
         self._look_after(lane)
+        for given, error in zip(some, errors, strict=True):  # nobody waits any more
+            if given.is_quick:
+                given.sketch(error)
 
     # --- in a thread
 
@@ -162,8 +183,10 @@ class Keepers:
                 given.settle(error)
         self._workers.tell(partial(self._are_put, lane, some, errors))
         for given, error in zip(some, errors, strict=True):
-            if given.end is not None and error is None:
-                given.end.sketch()
+            if not given.is_quick:
+                given.sketch(error)
+        for given in some[-1:]:
+            given.keep_sketches()
 
     def _keep_alone(self, lane: _Lane, given: _Given) -> None:
         given.make_ready(lane.tape)
@@ -174,8 +197,10 @@ class Keepers:
 
     def close(self, patience_s: float) -> None:
         """Let the threads finish what they were given, and go. Not for the loop: it waits."""
+        with self._closing:
+            self._is_closed = True
         if self._workers.close(patience_s):
-            for lane in self._lanes.values():  # what came when they were about to go
+            for lane in self._lanes.values():  # what nobody was sent for any more
                 while lane.unready:
                     self._make_ready(lane)
                 while lane.ready:

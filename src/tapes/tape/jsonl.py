@@ -283,15 +283,16 @@ class JsonlTape:
         durable = [end for end in ends if end <= done]
         if failure is not None and not durable:
             raise failure
+        if os.lseek(fd, 0, os.SEEK_CUR) == start + len(data):
+            # Before it is durable: whoever looks meanwhile finds the lines, here or in the file.
+            with self._mutex:
+                lines.appended(written, start)
         try:
             sync_file(fd)
         except OSError:
             # What the disk holds of it is unknown. Taken away, it can be written afresh.
             _cut(fd, start + done, start)
             raise
-        if os.lseek(fd, 0, os.SEEK_CUR) == start + len(data):
-            with self._mutex:
-                lines.appended(written, start)
         return len(durable)
 
     def _new_lines(self, lines: LineFile, batch: Sequence[_Item]) -> tuple[list[_Line], list[int]]:
