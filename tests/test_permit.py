@@ -12,7 +12,7 @@ from tapes.budget import Limits
 from tapes.cassette import Cassette, Play, Refusal
 from tapes.errors import NotAnAnswer, TapeFailed, UnwritableTape
 from tapes.exchange import Exchange, Request, Response, State
-from tapes.permit import PASSING_STATUSES, Permit, put_all
+from tapes.permit import PASSING_STATUSES, Permit
 from tapes.project import Declared
 from tapes.tape.base import MemoryTape
 from tapes.tape.jsonl import JsonlTape
@@ -294,29 +294,42 @@ def test_a_tape_that_cannot_be_written_does_not_hold_up_the_next_call(tmp_path: 
     assert spent(cassette)[0] == 2
 
 
-def test_the_ends_of_several_permits_are_kept_together_each_with_its_own_outcome() -> None:
-    class Choosy(MemoryTape):
-        def append(self, exchange: Exchange) -> None:
-            assert isinstance(exchange.request, Request)
-            if b"no" in exchange.request.body:
-                raise UnwritableTape("the disk is full", "free some space")
-            super().append(exchange)
-
-    cassette = recording(Choosy())
-    permits = [permit_for(cassette, post({"n": n})) for n in ("one", "no", "two")]
+def test_an_end_that_somebody_else_puts_on_the_tape_has_the_outcome_that_he_says() -> None:
+    cassette = recording(MemoryTape())
     ends = []
-    for permit in permits:
+    for n in ("one", "no"):
+        permit = permit_for(cassette, post({"n": n}))
         permit.answered(200, JSON_TYPE, "OK")
         permit.feed(b"{}")
         end = permit.finishing()
         assert end is not None
         ends.append(end)
-    one, failure, two = put_all(ends)
-    assert isinstance(failure, TapeFailed)
-    assert [one, two] == kept(cassette)
-    assert cassette.report.counts == {"live": 3, "not_stored": 1}
+    one, no = ends
+    assert one.stored() is one.exchange
+    with pytest.raises(TapeFailed, match="the disk is full"):
+        no.stored(UnwritableTape("the disk is full", "free some space"))
+    assert cassette.report.counts == {"live": 2, "not_stored": 1}
     # Its flight has landed: the call may be tried again.
     assert isinstance(cassette.decide(post({"n": "no"})), Permit)
+
+
+@pytest.mark.parametrize(
+    ("limits", "pieces", "is_quick"),
+    [
+        (None, [b"{}"], True),
+        (Limits(calls=9), [b"{}"], False),
+        (None, [b"x" * 40_000], False),
+        (None, [b"x"] * 50, False),
+    ],
+)
+def test_an_end_is_quick_where_no_count_is_shared_and_the_answer_is_small(
+    limits: Limits | None, pieces: list[bytes], is_quick: bool
+) -> None:
+    cassette = Cassette(MemoryTape(), "record", latch=True, limits=limits or Limits())
+    permit = permit_for(cassette, post({"n": 1}))
+    for piece in pieces:
+        permit.feed(piece)
+    assert permit.ends_quickly is is_quick
 
 
 def test_a_row_says_when_and_by_which_rule_it_was_made(tmp_path: Path) -> None:

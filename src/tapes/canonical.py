@@ -19,6 +19,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from tapes.credentials import is_credential_parameter
@@ -112,21 +113,21 @@ def http_identity(
     """
     rules = tuple(rules)
     try:
-        parts = urlsplit(request.url)
+        path, query, url_rules = _place(request.url, rules)
     except ValueError as error:
         raise NotCanonical(f"{request.method} {request.url[:80]!r} is no URL: {error}") from None
-    query, query_rules = _query(parts.query, rules)
     headers, header_rules = _headers(request, rules, also_headers)
     body, body_rules = _body(request, rules)
-    path, path_rules = vary_text(normal_percent(parts.path) or "/", rules)
     identity = {
         "method": request.method.upper(),
         "path": path,
-        "query": query,
+        "query": list(query),
         "headers": headers,
         "body": body,
     }
-    used = {*query_rules, *header_rules, *body_rules, *path_rules}
+    if not rules:
+        return identity, ()
+    used = {*url_rules, *header_rules, *body_rules}
     return identity, tuple(rule for rule in rules if rule in used)
 
 
@@ -149,6 +150,15 @@ def normal_percent(text: str) -> str:
 
     escaped = _UNSAFE.sub(lambda m: b"%%%02X" % m[0][0], text.encode("utf-8", "surrogateescape"))
     return _PERCENT.sub(tidy, escaped).decode("ascii")
+
+
+@lru_cache(256)
+def _place(url: str, rules: tuple[Rule, ...]) -> tuple[str, tuple[str, ...], frozenset[Rule]]:
+    """Path and query of a URL; a program asks at the same few again and again."""
+    parts = urlsplit(url)
+    query, query_rules = _query(parts.query, rules)
+    path, path_rules = vary_text(normal_percent(parts.path) or "/", rules)
+    return path, tuple(query), frozenset((*query_rules, *path_rules))
 
 
 def _query(query: str, rules: tuple[Rule, ...]) -> tuple[list[str], set[Rule]]:

@@ -59,11 +59,13 @@ def is_credential_parameter(name: str, value: str) -> bool:
     return name in _CREDENTIAL_PARAMETERS
 
 
+@lru_cache(1024)
 def is_credential_header(name: str) -> bool:
     """Whether a header holds a credential."""
     return _CREDENTIAL_HEADERS.search(name.lower()) is not None
 
 
+@lru_cache(1024)
 def is_account_header(name: str) -> bool:
     """Whether a header says whose account it is, or holds a credential."""
     return _ACCOUNT_HEADERS.search(name.lower()) is not None

@@ -65,7 +65,7 @@ def parts_of(leaves: Mapping[str, Json]) -> tuple[int, ...]:
 def _hashes(leaves: Mapping[str, Json]) -> tuple[set[int], set[int], int]:
     """Hashes of all leaves, of the words of the last text, and of that text."""
     hashes = {
-        crc32(place.encode("utf-8", "surrogatepass"), crc32(_bytes(value)))
+        crc32(_bytes(place), crc32(_bytes(value)))
         for place, value in leaves.items()
         if value is not None
     }
@@ -75,7 +75,11 @@ def _hashes(leaves: Mapping[str, Json]) -> tuple[set[int], set[int], int]:
 
 
 def _bytes(value: Json) -> bytes:
-    return (value if isinstance(value, str) else repr(value)).encode("utf-8", "surrogatepass")
+    text = value if isinstance(value, str) else repr(value)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 def _last_text(leaves: Mapping[str, Json]) -> str:
@@ -133,12 +137,17 @@ class Sketches:
     def add(self, key: str, leaves: Callable[[], Mapping[str, Json]]) -> None:
         """Keep the sketch of a recording before long, if the tape is large or becomes so.
 
-        `leaves` is asked for them then, so what it knows must not change.
+        Waits for no disk: that is for `flush_some`. `leaves` is asked for them now or later, so
+        what it knows must not change.
         """
-        if self._file is None:
-            return
-        self._unmade.append((key, leaves))
-        if len(self._unmade) % _AT_ONCE == 0:
+        if self._has_written:
+            self._pending.append(row_of(key, leaves()))
+        elif self._file is not None:
+            self._unmade.append((key, leaves))
+
+    def flush_some(self) -> None:
+        """Keep what was added, once it is enough to be worth it."""
+        if len(self._unmade) + len(self._pending) >= _AT_ONCE:
             self.flush()
         if len(self._unmade) >= _UNMADE:  # a small tape whose recordings replace each other
             self._make()

@@ -14,7 +14,7 @@ import pytest
 from tapes.budget import Ledger
 from tapes.capture.upstream import Asker, Origin, Pool
 from tapes.exchange import Exchange, Response, State
-from tapes.tape.base import MemoryTape
+from tapes.tape.base import MemoryTape, Ready
 from tapes.tape.jsonl import JsonlTape
 from tests.proxies import Broken, Raw, chat, proxying, request, wait_until
 from tests.servers import (
@@ -591,9 +591,9 @@ def test_the_end_of_a_stream_is_held_back_until_the_tape_has_it(tmp_path: Path) 
     on_disk = threading.Event()
 
     class Slow(JsonlTape):
-        def append_all(self, exchanges: Sequence[Exchange]) -> list[Exception | None]:
+        def append_ready(self, items: Sequence[Ready]) -> list[Exception | None]:
             on_disk.wait(10)
-            return super().append_all(exchanges)
+            return super().append_ready(items)
 
     with (
         serving(chunks(EVENT, LAST)) as upstream,

@@ -71,6 +71,21 @@ def test_slow_work_holds_up_no_other_while_threads_are_left() -> None:
     asyncio.run(main())
 
 
+def test_what_is_given_while_the_threads_go_is_done_as_well() -> None:
+    async def main() -> list[int]:
+        workers, done = Workers(8, "test"), list[int]()
+        closing = asyncio.ensure_future(asyncio.to_thread(workers.close, 30))
+        for number in range(100):
+            workers.do(lambda n=number: done.append(n), lambda _: None)  # type: ignore[misc]
+        assert await closing
+        workers.do(lambda: done.append(100), lambda _: None)
+        await asyncio.to_thread(workers.close, 30)
+        return done
+
+    for _ in range(20):
+        assert sorted(asyncio.run(main())) == list(range(101))
+
+
 def test_closing_waits_for_what_is_being_done_but_not_for_ever() -> None:
     async def main() -> list[str]:
         done: list[str] = []

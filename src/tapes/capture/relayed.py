@@ -264,7 +264,7 @@ class Relayed:
         then: Callable[[BaseException | None], None],
     ) -> None:
         """End a permit and keep what came, and wake who waits for it."""
-        self._desk.keepers.keep(permit.tape, ending, partial(self._landed, permit, then))
+        self._desk.keepers.keep(permit, ending, partial(self._landed, permit, then))
 
     def _give_back(self, permit: Permit, *, we_left: bool) -> None:
         """End a permit whose call came to nothing, and wake who waits for it."""

@@ -29,6 +29,8 @@ class Workers:
         self._most = threads
         self._threads: list[threading.Thread] = []
         self._todo: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._starting = threading.Lock()
+        self._is_closing = False
         self._open = 0  # how much was given and has not been told; the loop's own
         self._done: deque[Callable[[], object]] = deque()
         self._is_called = False
@@ -41,16 +43,23 @@ class Workers:
         """Do the work in a thread; `then` runs on the loop with its result or what it raised."""
         self._open += 1
         if self._open > len(self._threads) < self._most:
-            number = len(self._threads) + 1
-            thread = threading.Thread(target=self._run, name=f"{self._name} {number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._start()
         self._todo.put((work, then))
+
+    def _start(self) -> None:
+        with self._starting:
+            if not self._is_closing:
+                name = f"{self._name} {len(self._threads) + 1}"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
 
     def _run(self) -> None:
         while (item := self._todo.get()) is not None:
-            work, then = item
-            self.tell(partial(self._finished, then, outcome_of(work)))
+            self._work_on(*item)
+
+    def _work_on(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.tell(partial(self._finished, then, outcome_of(work)))
 
     def tell(self, what: Callable[[], object]) -> None:
         """Have this called on the loop, before what is told later. From any thread."""
@@ -76,11 +85,20 @@ class Workers:
         Says whether they all went in time.
         """
         until = time.monotonic() + patience_s
+        with self._starting:
+            self._is_closing = True
         for _ in self._threads:
             self._todo.put(None)
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        if any(thread.is_alive() for thread in self._threads):
+            return False
+        with contextlib.suppress(queue.Empty):  # what came when they were about to go
+            while True:
+                item = self._todo.get_nowait()
+                if item is not None:
+                    self._work_on(*item)
+        return True
 
 
 def outcome_of(work: Callable[[], Result]) -> Result | CassetteError | Exception:

@@ -19,7 +19,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from tapes.budget import AnyLedger
 from tapes.errors import UnwritableTape
@@ -98,24 +98,40 @@ class SharedTape(Tape, Protocol):
         ...
 
 
-class ManyTape(Tape, Protocol):
-    """A tape that makes many exchanges durable at the price of one."""
+# What a tape makes of an exchange before it is kept. Each has a form of its own.
+Ready = Any
 
-    def append_all(self, exchanges: Sequence[Exchange]) -> list[Exception | None]:
-        """As `append` for each of them, in order; gives what it would have raised, or None."""
+
+class ManyTape(Tape, Protocol):
+    """A tape that makes many exchanges durable at the price of one.
+
+    `append` in two steps: all that is work for the processor, and all that waits for the disk.
+    """
+
+    def ready(self, exchange: Exchange) -> Ready:
+        """What `append_ready` keeps of an exchange; nothing is waited for. Raises as `append`."""
+        ...
+
+    def append_ready(self, items: Sequence[Ready]) -> list[Exception | None]:
+        """Keep them in order, durably; what `append` would have raised for each, or None."""
         ...
 
 
 def takes_many(tape: Tape) -> TypeGuard[ManyTape]:
     """Whether a tape keeps many exchanges at once."""
-    return hasattr(tape, "append_all")
+    return hasattr(tape, "append_ready")
 
 
-def append_all(tape: Tape, exchanges: Sequence[Exchange]) -> list[Exception | None]:
-    """Keep exchanges in order, together where the tape can; what came of each."""
+def ready(tape: Tape, exchange: Exchange) -> Ready:
+    """What `append_ready` takes; the exchange itself where the tape keeps one by one."""
+    return tape.ready(exchange) if takes_many(tape) else exchange
+
+
+def append_ready(tape: Tape, items: Sequence[Ready]) -> list[Exception | None]:
+    """Keep what was made ready in order, together where the tape can; what came of each."""
     if takes_many(tape):
-        return tape.append_all(exchanges)
-    return [_appended(tape, exchange) for exchange in exchanges]
+        return tape.append_ready(items)
+    return [_appended(tape, exchange) for exchange in items]
 
 
 def _appended(tape: Tape, exchange: Exchange) -> Exception | None:

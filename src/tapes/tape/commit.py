@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
-Source = TypeVar("Source")
 
 
 class _Ticket(Generic[Item]):
@@ -65,21 +64,11 @@ class GroupCommit(Generic[Item]):
         if ticket.error is not None:
             raise ticket.error
 
-    def submit_all(
-        self, sources: Sequence[Source], item_of: Callable[[Source], Item]
-    ) -> list[Exception | None]:
-        """Have an item made of each source and all written together.
-
-        Gives what making or writing each of them raised, or None.
-        """
-        results: list[Exception | _Ticket[Item]] = []
-        for source in sources:
-            try:
-                results.append(_Ticket(item_of(source)))
-            except Exception as error:  # noqa: BLE001  # it is the caller's to raise
-                results.append(error)
-        self._see_written([one for one in results if isinstance(one, _Ticket)])
-        return [one.error if isinstance(one, _Ticket) else one for one in results]
+    def submit_all(self, items: Sequence[Item]) -> list[Exception | None]:
+        """Have items written together; what writing each of them raised, or None."""
+        tickets = [_Ticket(item) for item in items]
+        self._see_written(tickets)
+        return [ticket.error for ticket in tickets]
 
     def _see_written(self, tickets: Sequence[_Ticket[Item]]) -> None:
         if not tickets:

@@ -220,18 +220,19 @@ class JsonlTape:
 
         Raises UnwritableTape, NotAnAnswer; UnreadableTape where the file is damaged.
         """
-        self._commits.submit(self._item(exchange))
+        self._commits.submit(self.ready(exchange))
 
-    def append_all(self, exchanges: Sequence[Exchange]) -> list[Exception | None]:
-        """Keep exchanges in order, with one commit; what `append` would have raised for each."""
-        return self._commits.submit_all(exchanges, self._item)
-
-    def _item(self, exchange: Exchange) -> _Item:
+    def ready(self, exchange: Exchange) -> _Item:
+        """What `append_ready` keeps of an exchange. Raises NotAnAnswer."""
         self._require_open()
         row, bodies = row_and_bodies(exchange)
         line = line_of(write_row(row, of_bytes=is_of_bytes(exchange)))
         answers = exchange.state is State.COMPLETE
         return _Item((bytes.fromhex(exchange.key), answers, line), bodies)
+
+    def append_ready(self, items: Sequence[_Item]) -> list[Exception | None]:
+        """Keep them in order, with one commit; what `append` would have raised for each."""
+        return self._commits.submit_all(items)
 
     def _write(self, batch: Sequence[_Item]) -> int:
         """Append as much of a batch as can be made durable; gives the number of exchanges."""
@@ -282,15 +283,16 @@ class JsonlTape:
         durable = [end for end in ends if end <= done]
         if failure is not None and not durable:
             raise failure
+        if os.lseek(fd, 0, os.SEEK_CUR) == start + len(data):
+            # Before it is durable: whoever looks meanwhile finds the lines, here or in the file.
+            with self._mutex:
+                lines.appended(written, start)
         try:
             sync_file(fd)
         except OSError:
             # What the disk holds of it is unknown. Taken away, it can be written afresh.
             _cut(fd, start + done, start)
             raise
-        if os.lseek(fd, 0, os.SEEK_CUR) == start + len(data):
-            with self._mutex:
-                lines.appended(written, start)
         return len(durable)
 
     def _new_lines(self, lines: LineFile, batch: Sequence[_Item]) -> tuple[list[_Line], list[int]]:

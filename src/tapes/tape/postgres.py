@@ -183,13 +183,10 @@ class PostgresTape:
 
     def append(self, exchange: Exchange) -> None:
         """Keep an exchange; on return it is durable. Raises UnwritableTape, NotAnAnswer."""
-        self._commits.submit(self._item(exchange))
+        self._commits.submit(self.ready(exchange))
 
-    def append_all(self, exchanges: Sequence[Exchange]) -> list[Exception | None]:
-        """Keep exchanges in order, with one commit; what `append` would have raised for each."""
-        return self._commits.submit_all(exchanges, self._item)
-
-    def _item(self, exchange: Exchange) -> _Item:
+    def ready(self, exchange: Exchange) -> _Item:
+        """What `append_ready` keeps of an exchange. Raises NotAnAnswer."""
         self._require_open()
         row, bodies = row_and_bodies(exchange)
         text = write_row(row, of_bytes=is_of_bytes(exchange)).decode()
@@ -198,6 +195,10 @@ class PostgresTape:
             exchange.recorded_at, text,
         )  # fmt: skip
         return values, bodies
+
+    def append_ready(self, items: Sequence[_Item]) -> list[Exception | None]:
+        """Keep them in order, with one commit; what `append` would have raised for each."""
+        return self._commits.submit_all(items)
 
     def _write(self, batch: Sequence[_Item]) -> int:
         """Insert a batch, or its first where it cannot be inserted whole; gives the number."""
