@@ -182,6 +182,14 @@ class ProxyServer:
         await asyncio.to_thread(self.setup.shelf.close)
 
 
+def settle() -> None:
+    """To be called once a server listens: what is here by then stays, so that it need not be
+    looked at again and again; and threads beside give the loop its turn.
+    """
+    gc.freeze()
+    sys.setswitchinterval(_SWITCH_S)
+
+
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
     """Run on the fastest loop that there is."""
     try:
