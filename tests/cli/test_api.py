@@ -146,3 +146,4 @@ def test_services_stand_behind_the_gate_of_the_api_and_never_see_its_tokens(
             assert (last.header("authorization"), last.header("x-tapes-token")) == (sent, None)
             assert last.header("x-request-id") == answered.headers["x-request-id"]
             assert answered.headers.get_list("x-content-type-options") == ["nosniff"]
+            assert len(answered.headers.get_list("date")) == 1

@@ -31,6 +31,7 @@ from typing import Protocol
 import uvicorn
 
 from tapes.access import LOOPBACK_NAMES, Access
+from tapes.dated import dated
 from tapes.errors import BadSetting
 from tapes.forwarding import Sender
 from tapes.jsontext import Json
@@ -180,7 +181,7 @@ class Host:
                 gone = f"{file}: there is no list of sources any more"
                 raise BadSetting(gone, REMEDIES[Stage.SOURCE_LIST])
         except BadSetting as error:
-            why = f"{error.message}; the {len(listed)} sources that were listed stay"
+            why = f"{error.message}; what was listed stays"
             if had is None or had.trouble.reason != why:
                 log.error("%s: %s", why, error.remedy)
             found = problem(Stage.SOURCE_LIST, "unreadable", "", why)
@@ -315,10 +316,10 @@ class HostServer:
                 f"cannot listen on {address}:{port}: {error.strerror or error}",
                 "choose another address: --listen 127.0.0.1:0 takes any free port",
             ) from error
-        # Answers of services bear their own Date and Server; the host adds none to them.
+        # Answers of services bear their own Date and Server; the host adds no second.
         self._server = _Server(
             uvicorn.Config(
-                host.app,
+                dated(host.app),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
