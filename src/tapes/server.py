@@ -42,6 +42,8 @@ _BACKLOG = 1024
 # Threads that decide and record give the loop its turn after this: an event of a stream must not
 # wait for an answer that is made ready. The default is fifty times that.
 _SWITCH_S = 0.0001
+# A request leaves no cycles behind. Looked for as often as usual, they take 4 % of the time.
+_GARBAGE = (5_000, 20, 100)
 
 
 # --- from settings to a set-up ----------------------------------------------------------------
@@ -187,6 +189,7 @@ def settle() -> None:
     looked at again and again; and threads beside give the loop its turn.
     """
     gc.freeze()
+    gc.set_threshold(*_GARBAGE)
     sys.setswitchinterval(_SWITCH_S)
 
 

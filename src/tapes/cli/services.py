@@ -17,6 +17,7 @@ from tapes.cli.output import flush, json_option, write_json
 from tapes.errors import BadSetting
 from tapes.listening import Listen
 from tapes.server import run_loop, settle
+from tapes.services.limiting import limits_in
 from tapes.services.pinfile import FILE as PINS
 from tapes.services.settings import duration_of
 from tapes.services.sources import configuration_file, source_list, trusted_hosts
@@ -57,10 +58,13 @@ def setup_of(
     from tapes.services.host import Setup
 
     file = configuration_file(config_dir)
+    limited = limits_in(file)
     return Setup(
         sources=source_list(cassettes, os.environ, file),
         trusted=trusted_hosts(cassette_host, os.environ, file).values,
         interval_s=_seconds(cassette_refresh),
+        limits=limited.every,
+        limits_by_name=limited.by_name,
         only_documented=only_documented,
         lenient_tools=lenient_tools,
         pin_file=Path(file.parent) / PINS if pin_tools else None,
