@@ -136,6 +136,10 @@ def test_services_stand_behind_the_gate_of_the_api_and_never_see_its_tokens(
         asked = {"Authorization": "Bearer read-me", "Host": "tapes.example"}
         until(lambda: httpx.get(where, headers=asked).json()["cassettes"], "the added service")
         assert httpx.get(f"{where}/summary/x").status_code == 401
+        lists = ("cassette", "list", "--host", api.url("api", "").rstrip("/"))
+        assert "summary" in typed(*lists, cwd=tmp_path, env=env).out
+        refused = typed(*lists, cwd=tmp_path)
+        assert (refused.status, "needs a token" in refused.err) == (2, True)
         for token, sent in (("read-me", None), ("change-me", None), ("its own", "Bearer its own")):
             asked["Authorization"] = f"Bearer {token}"
             if sent is not None:
