@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,12 +36,21 @@ class Running:
 def running(command: list[str], said: str, env: dict[str, str] | None = None) -> Iterator[Running]:
     """A server, from the moment at which it says its port: the first group of `said`."""
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    # An installation is compiled; here it may not be, or not allowed to write beside the sources.
+    kept = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    compiled = Path(tempfile.gettempdir()) / f"tapes-benchmarks-{os.getuid()}"
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **(env or {})},
+        env={
+            **kept,
+            "PYTHONPATH": path,
+            "PYTHONPYCACHEPREFIX": str(compiled),
+            "PYTHONUNBUFFERED": "1",
+            **(env or {}),
+        },
     )
     assert process.stdout is not None
     try:

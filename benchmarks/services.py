@@ -119,7 +119,7 @@ def _admitted(services: int) -> Iterator[Measurement]:
 def _many(services: int) -> Iterator[Measurement]:
     alive = SERVICES - DEAD
     listed = [_source(services, n, tools=10) for n in range(alive)]
-    listed[5:5] = [f"http://127.0.0.1:{_closed_port()}/openapi" for _ in range(DEAD)]
+    listed[5:5] = [f"http://127.0.0.1:{port}/openapi" for port in _closed_ports(DEAD)]
     began = time.perf_counter()
     with _host(*listed) as host:
         listening = time.perf_counter() - began
@@ -258,10 +258,13 @@ def _source(services: int, number: int, tools: int = 0) -> str:
     return f"http://127.0.0.1:{services}/s/{number}/{tools}/openapi"
 
 
-def _closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
+def _closed_ports(count: int) -> list[int]:
+    """So many ports that nobody listens on. All are held until the last is chosen."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
 
 
 def _get(host: Running, path: str) -> Any:

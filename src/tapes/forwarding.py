@@ -322,6 +322,8 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error
         return os.strerror(cause.errno) if cause.errno else str(cause)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "it closed the connection in the middle of a body"
     if isinstance(error, aiohttp.ClientResponseError):
         return f"what it answered is not HTTP ({error.message.splitlines()[0].rstrip(':')})"
     return (str(error) or type(error).__name__).splitlines()[0][:200]

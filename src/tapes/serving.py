@@ -29,6 +29,7 @@ from tapes.api.keys import Keys
 from tapes.capture.asked import Setup as ProxySetup
 from tapes.capture.watched import LogWatcher
 from tapes.config import Settings
+from tapes.dated import dated
 from tapes.doors import USUAL, Door
 from tapes.errors import BadSetting, TapesError
 from tapes.keeping import open_log, open_projector, open_store
@@ -146,11 +147,12 @@ class HttpServer:
     async def serving(self, app: App) -> AsyncIterator[None]:
         """Answer, for as long as this lasts; then let answers under way end."""
         config = uvicorn.Config(
-            app,
+            dated(app),
             log_config=None,
             access_log=False,
             lifespan="off",
             server_header=False,
+            date_header=False,  # answers of services bear their own
             proxy_headers=False,  # who asked is who connected; nobody may say otherwise
             timeout_graceful_shutdown=5,
         )

@@ -15,6 +15,7 @@ import pytest
 
 from tests.commands import PATIENCE_S, command, environment, typed
 from tests.servers import answer, serving
+from tests.services.hosting import serving_service, until
 
 
 @dataclass(frozen=True)
@@ -116,3 +117,37 @@ def test_an_address_that_is_taken_is_said(tmp_path: Path) -> None:
         ended = typed("serve", "api", "--listen", taken, cwd=tmp_path)
         assert ended.status == 2
         assert "cannot listen" in ended.err
+
+
+@pytest.mark.row("C7", "C8")
+def test_services_stand_behind_the_gate_of_the_api_and_never_see_its_tokens(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".tapes").mkdir()
+    (tmp_path / ".tapes" / "config.toml").write_text("")
+    env = {"TAPES_API_TOKEN": "read-me", "TAPES_API_ADMIN_TOKEN": "change-me"}
+    with (
+        serving_service() as service,
+        up("api", "--listen", "0.0.0.0:0", cwd=tmp_path, env=env) as api,
+    ):
+        added = typed("cassette", "add", service.source, cwd=tmp_path)
+        assert added.status == 0
+        where = api.url("api", "/v1/cassettes")
+        asked = {"Authorization": "Bearer read-me", "Host": "tapes.example"}
+        until(lambda: httpx.get(where, headers=asked).json()["cassettes"], "the added service")
+        assert httpx.get(f"{where}/summary/x").status_code == 401
+        lists = ("cassette", "list", "--host", api.url("api", "").rstrip("/"))
+        assert "summary" in typed(*lists, cwd=tmp_path, env=env).out
+        refused = typed(*lists, cwd=tmp_path)
+        assert (refused.status, "needs a token" in refused.err) == (2, True)
+        for token, sent in (("read-me", None), ("change-me", None), ("its own", "Bearer its own")):
+            asked["Authorization"] = f"Bearer {token}"
+            if sent is not None:
+                asked["X-Tapes-Token"] = "read-me"
+            answered = httpx.get(f"{where}/summary/x", headers=asked)
+            assert answered.status_code == 200
+            last = service.last
+            assert (last.header("authorization"), last.header("x-tapes-token")) == (sent, None)
+            assert last.header("x-request-id") == answered.headers["x-request-id"]
+            assert answered.headers.get_list("x-content-type-options") == ["nosniff"]
+            assert len(answered.headers.get_list("date")) == 1

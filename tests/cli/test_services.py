@@ -16,7 +16,8 @@ import pytest
 
 from tests.commands import PATIENCE_S, Serving, command, environment, typed
 from tests.servers import closed_port
-from tests.services.hosting import serving_service, until
+from tests.services.hosting import ask, serving_service, until
+from tests.services.making import document
 
 Json = Any
 
@@ -140,6 +141,27 @@ def test_what_cannot_be_is_told_before_it_listens(
     assert ended.status == 2
     assert what in ended.err
     assert "Traceback" not in ended.err
+
+
+@pytest.mark.row("C7")
+def test_limits_in_the_file_hold_for_all_or_for_one(tmp_path: Path) -> None:
+    file = tmp_path / ".tapes" / "config.toml"
+    file.parent.mkdir()
+    with serving_service() as one, serving_service(document(name="other")) as two:
+        sources = json.dumps([one.source, two.source])
+        limits = (
+            "[cassette_limits]\nrequest_bytes = 3\n[cassette_limits.other]\nrequest_bytes = 5\n"
+        )
+        file.write_text(f"cassettes = {sources}\n{limits}")
+        with serving_host(cwd=tmp_path) as host:
+            until(lambda: names(host.address) == ["other", "summary"])
+            port = int(host.address.rpartition(":")[2])
+            for name, status in (("summary", 413), ("other", 200)):
+                sent = ask(port, "POST", f"/v1/cassettes/{name}/x", body=b"four")
+                assert sent.status == status
+    file.write_text("[cassette_limits]\nrequests = 3\n")
+    ended = typed("serve", "services", cwd=tmp_path)
+    assert (ended.status, "cassette_limits.requests" in ended.err) == (2, True)
 
 
 def test_strangers_need_the_token(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import http.client
 import json
 from typing import Any
 
@@ -6,7 +7,7 @@ from fastapi import FastAPI
 from openapi_spec_validator import validate
 
 from tapes.access import Access, token_hash
-from tests.servers import closed_port
+from tests.servers import Received, Wire, answer, closed_port
 
 from .hosting import hosted, hosting, serving_service
 from .making import document, manifest_tree, tool_operation
@@ -256,3 +257,36 @@ def test_an_application_in_which_it_is_mounted_keeps_its_own_routes() -> None:
     with hosted(inner=outer) as (host, _):
         assert json.loads(host.get("/own").body) == "own"
         assert host.get("/v1/cassettes/summary/x").status == 200
+
+
+@pytest.mark.row("C7")
+def test_every_answer_of_the_host_bears_the_one_id_of_its_request() -> None:
+    own = "3f2b8c1e-5d4a-4c3b-9a8f-0123456789ab"
+    with hosted(script=answer(b"{}", headers=[("X-Request-Id", "theirs")])) as (host, service):
+        for path in (
+            "/openapi", "/v1/cassettes", "/v1/cassettes/none", "/v1/cassettes/summary/openapi.json",
+            "/v1/cassettes/-/tools", "/v1/cassettes/summary/x", "/v1/mcp",
+        ):  # fmt: skip
+            found = host.get(path, **{"X-Request-Id": own})
+            assert [v for n, v in found.headers if n == "x-request-id"] == [own], path
+        sent = [value for name, value in service.last.headers if name.lower() == "x-request-id"]
+        assert sent == [own]
+        other = host.get("/v1/cassettes", Host="elsewhere.example").header("x-request-id")
+    assert other is not None
+    assert other != own
+
+
+@pytest.mark.row("C7")
+def test_what_is_logged_of_a_broken_answer_names_its_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    own = "3f2b8c1e-5d4a-4c3b-9a8f-0123456789ab"
+
+    def breaks(_received: Received, wire: Wire) -> None:
+        wire.head(200, [("Content-Length", "10")])
+        wire.send(b"half")
+        wire.close()
+
+    with hosted(script=breaks) as (host, _), pytest.raises(http.client.IncompleteRead):
+        host.get("/v1/cassettes/summary/x", **{"X-Request-Id": own})
+    assert f"(request {own})" in caplog.text

@@ -225,6 +225,45 @@ def test_a_list_in_a_file_changes_without_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("C8")
+@pytest.mark.parametrize(
+    "left", [None, "", '[proxy]\nmode = "replay"\n', "cassettes = [", "\udcff"]
+)
+def test_a_list_that_is_gone_withdraws_nothing_and_says_since_when(
+    tmp_path: Path, left: str | None
+) -> None:
+    file = tmp_path / "config.toml"
+    with serving_service() as one:
+        file.write_text(f'cassettes = ["{one.source}"]\n')
+        with hosting(listed=source_list([], {}, file), ready=("summary",)) as host:
+            if left is None:
+                file.unlink()
+            else:
+                file.write_bytes(left.encode("utf-8", "surrogateescape"))
+            problem = until(lambda: host.discovery()["problems"], "the problem")[0]
+            assert (problem["subject"], problem["code"]) == (str(file), "source_list")
+            assert "what was listed stays" in problem["reason"]
+            assert problem["since"].startswith("20")
+            assert "cassettes = []" in problem["remedy"]
+            assert host.get("/v1/cassettes/summary/x").status == 200
+            file.write_text(f'# back\ncassettes = ["{one.source}"]\n')
+            until(lambda: not host.discovery()["problems"], "the end of the problem")
+
+
+@pytest.mark.row("C8")
+def test_a_list_that_says_nothing_withdraws_all(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    with serving_service() as one:
+        file.write_text(f'cassettes = ["{one.source}"]\n')
+        with hosting(listed=source_list([], {}, file), ready=("summary",)) as host:
+            file.write_text("cassettes = []\n")
+            until(lambda: not host.snapshot.services, "the withdrawal")
+            assert host.discovery()["problems"] == []
+            file.unlink()
+            file.write_text(f'cassettes = ["{one.source}"]\n')
+            host.ready("summary")
+
+
+@pytest.mark.row("C8")
 def test_an_interval_of_zero_asks_no_more_after_success() -> None:
     with hosted(interval_s=0.0) as (host, service):
         assert host.host.registry.source(service.source).next_attempt is None  # type: ignore[union-attr]

@@ -16,6 +16,7 @@ from tapes.services.registry import (
     Probe,
     Registry,
     Source,
+    Trouble,
     Unchanged,
     delay_after,
 )
@@ -283,3 +284,23 @@ def test_without_pins_nothing_is_held() -> None:
     after(made, A, Admitted(with_words("One."), None))
     after(made, A, Admitted(with_words("Two."), None))
     assert made.snapshot.held == {}
+
+
+def test_trouble_with_the_list_is_counted_replaced_and_ends() -> None:
+    made = registry(A)
+
+    def listing() -> Trouble | None:
+        found = made.snapshot.unlisted
+        return None if found is None else found.trouble
+
+    gone, torn = (Problem("source_list", "unreadable", "", why) for why in ("gone", "torn"))
+    made.list_read("config.toml", (), 1.0)
+    assert listing() is None
+    for at in (2.0, 3.0):
+        made.list_read("config.toml", (gone,), at)
+    assert listing() == Trouble((gone,), since=2.0, last=3.0, count=2)
+    made.list_read("config.toml", (torn,), 4.0)
+    assert listing() == Trouble((torn,), since=4.0, last=4.0, count=1)
+    assert [source.url for source in made.snapshot.sources] == [A]
+    made.list_read("config.toml", (), 5.0)
+    assert listing() is None

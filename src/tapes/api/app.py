@@ -91,7 +91,8 @@ class Api:
         core = Core(store, self.metrics, price, projector, addresses=addresses)
         self.inner = _application(core, self.changes)
         self._document = _document(self.inner)
-        self._gate = (keys or Keys(), bounds, addresses)
+        self.keys = keys or Keys()
+        self._gate = (bounds, addresses)
         self.app: App = self.behind_gate(self.inner)
 
     def document(self) -> dict[str, Json]:
@@ -100,8 +101,8 @@ class Api:
 
     def behind_gate(self, app: App) -> App:
         """An application behind the gate: for what stands in front of `inner` (rule 2)."""
-        keys, bounds, addresses = self._gate
-        return Gate(app, keys, self.metrics, bounds=bounds, addresses=addresses)
+        bounds, addresses = self._gate
+        return Gate(app, self.keys, self.metrics, bounds=bounds, addresses=addresses)
 
 
 def _application(core: Core, listeners: Changes) -> FastAPI:

@@ -7,6 +7,7 @@ its route.
 Rule 1: nobody learns anything before the access allows them, except from pages without data.
 Rule 2: a caller is known further in as `scope["tapes.caller"]`, its tenant cannot be changed there.
 Rule 3: whatever fails unforeseen is logged here, and answered without a word of what it was about.
+Rule 4: a request has one id: further in it is its header, out it is the answer's, the log names it.
 """
 
 import logging
@@ -43,6 +44,8 @@ OPEN_FOLDER = "/ui/"
 # What services are sent is bounded by their own limits; to call one is not to change the log.
 _SERVICES = re.compile(r"/v1/(cassettes|mcp)(/.*)?", re.IGNORECASE)
 _REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_ID = b"x-request-id"
+_NO_GUESS = (b"x-content-type-options", b"nosniff")
 _ENDLESS = ("/v1/changes/stream",)
 _READING = ("GET", "HEAD", "OPTIONS")
 
@@ -140,6 +143,8 @@ class Gate:
         scope = {**scope}  # the server's own stays as it is: it looks at the method again
         method = scope["method"]
         answer = _Answer(_request_id(scope))
+        others = [pair for pair in scope["headers"] if pair[0] != _ID]
+        scope["headers"] = [*others, (_ID, answer.request_id.encode())]
         self._metrics.begin()
         try:
             await self._answer(scope, receive, _Sending(send, answer, method), answer)
@@ -162,7 +167,7 @@ class Gate:
         try:
             await self._app(scope, _bounded(receive, limit), send)
         except Exception:
-            log.exception("a request could not be answered")
+            log.exception("a request could not be answered (request %s)", answer.request_id)
             if answer.status and not answer.ended:
                 raise  # the connection is closed: what began is not whole
             if not answer.status:
@@ -230,9 +235,10 @@ class _Sending:
         """Send a part of the answer."""
         if message["type"] == "http.response.start":
             self._answer.status = message["status"]
-            headers = [pair for pair in message.get("headers", ()) if pair[0] != b"x-request-id"]
-            headers.append((b"x-request-id", self._answer.request_id.encode()))
-            headers.append((b"x-content-type-options", b"nosniff"))
+            said = ((_ID, self._answer.request_id.encode()), _NO_GUESS)
+            names = [name for name, _ in said]
+            headers = [pair for pair in message.get("headers", ()) if pair[0] not in names]
+            headers += said
             message = {**message, "headers": headers}
         elif message["type"] == "http.response.body":
             self._answer.ended = not message.get("more_body", False)
@@ -246,7 +252,7 @@ def _refused(status: int, code: str, detail: str) -> Response:
 
 
 def _request_id(scope: Scope) -> str:
-    given = _header(scope, b"x-request-id")
+    given = _header(scope, _ID)
     return given if _REQUEST_ID.fullmatch(given) else str(uuid4())
 
 

@@ -41,7 +41,12 @@ class Keys:
     @property
     def are_set(self) -> bool:
         """Whether a token is needed."""
-        return bool(self.read or self.admin or self.tenants)
+        return bool(self.hashes)
+
+    @property
+    def hashes(self) -> frozenset[str]:
+        """The hashes of all tokens that open something: nobody further in needs to see these."""
+        return frozenset(hashed for hashed in (self.read, self.admin, *self.tenants) if hashed)
 
     def caller(
         self, *, host: str, origin: str | None, token: str | None, org: str | None

@@ -7,12 +7,14 @@ import contextlib
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tapes.cli.output import flush, json_option, write_json
+from tapes.cli.services import service_options, setup_of
 from tapes.cli.tokens import new_here
 from tapes.config import API, FOLDER, INGEST, PROXY, STORAGE, Settings, read_settings
 from tapes.errors import BadSetting, MissingExtra
@@ -20,6 +22,7 @@ from tapes.listening import Listen
 from tapes.opening import Where
 from tapes.pointing import SHOWN, upstreams_set_in, variables_of
 from tapes.server import access_of, proxy_setup, token_of
+from tapes.services.sources import configuration_file, source_list
 
 READ_FILE, ADMIN_FILE = "api-token", "api-admin-token"
 
@@ -28,8 +31,7 @@ def api_options(command: Any) -> Any:
     """The options that both commands share."""
     options = (
         click.option("--store", "store", metavar="FILE|DSN", help="The log; .tapes/tapes.db."),
-        click.option("--cassettes", multiple=True, metavar="URL[,URL]", help="Cassette services."),
-        click.option("--cassette-host", multiple=True, metavar="NAME", help="A host to trust."),
+        service_options,
         click.option("--config-dir", help="The folder of config.toml; ./.tapes or ~/.tapes."),
         json_option,
     )
@@ -60,10 +62,9 @@ def api(
     listen: str | None,
     derive: bool,
     store: str | None,
-    cassettes: tuple[str, ...],
-    cassette_host: tuple[str, ...],
     config_dir: str | None,
     as_json: bool,
+    **services: Any,
 ) -> None:
     """Answer for what the log holds: sessions, traces, spans, raw turns.
 
@@ -85,7 +86,7 @@ def api(
         api=address,
         keys=keys,
         bounds=serving.bounds_of(settings),
-        in_front=_in_front(cassettes, cassette_host, config_dir),
+        in_front=_in_front(services, config_dir),
         derives=derive,
     )
     _quiet()
@@ -100,10 +101,9 @@ def whole(
     mode: str | None,
     upstreams: dict[str, str],
     store: str | None,
-    cassettes: tuple[str, ...],
-    cassette_host: tuple[str, ...],
     config_dir: str | None,
     as_json: bool,
+    **services: Any,
 ) -> None:
     """Serve everything."""
     serving = _serving()
@@ -138,7 +138,7 @@ def whole(
         proxy=(setup, door),
         keeps_log=settings["proxy.log"] is not False,
         ingest=_ingest(settings),
-        in_front=_in_front(cassettes, cassette_host, config_dir),
+        in_front=_in_front(services, config_dir, token_of(settings), token_of(settings, "ingest")),
     )
     _quiet()
     serving.run(plan, lambda served: _tell(served, plan, made, as_json=as_json))
@@ -207,26 +207,27 @@ def _keys(settings: Settings, listen: Listen) -> tuple[Any, dict[str, str]]:
 # --- services in front ------------------------------------------------------------------------
 
 
-def _in_front(cassettes: tuple[str, ...], hosts: tuple[str, ...], config_dir: str | None) -> Any:
-    """What puts the services in front of the API, where some are configured."""
-    from tapes.services.sources import configuration_file, source_list, trusted_hosts
+def _in_front(told: dict[str, Any], config_dir: str | None, *hashes: str | None) -> Any:
+    """What puts the services in front of the API: those there are, and those that are added later.
 
-    file = configuration_file(config_dir)
-    sources = source_list(cassettes, os.environ, file)
-    if not sources.values:
-        return None
-    trusted = trusted_hosts(hosts, os.environ, file).values
+    The gate of the API decides who is answered. Its tokens, and those of these hashes, are ours.
+    """
     try:
-        from tapes.services.host import Setup
         from tapes.services.mounting import in_front_of
     except ImportError as error:
+        file = configuration_file(config_dir)
+        if not source_list(told["cassettes"], os.environ, file).values:
+            return None
         raise MissingExtra(
             f"cassette services are an extra, and {error.name} is not installed",
             "pip install 'tapes-py[services]'",
         ) from error
+    setup = setup_of(config_dir=config_dir, **told)
 
     def mounted(api: Any) -> Any:
-        app = in_front_of(api.inner, api.document, Setup(sources=sources, trusted=trusted))
+        own = api.keys.hashes | {hashed for hashed in hashes if hashed}
+        front = replace(setup, access=None, own_tokens=own)
+        app = in_front_of(api.inner, api.document, front)
         return app, app.host.running()
 
     return mounted

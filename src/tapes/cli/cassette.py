@@ -33,6 +33,8 @@ from tapes.services.sources import (
 
 HOST = "http://127.0.0.1:8081"
 TOKEN = "TAPES_SERVICES_TOKEN"
+# Of a host that stands in front of the read API.
+API_TOKEN = "TAPES_API_TOKEN"
 FAILED = 1
 _PATIENCE_S = 60.0
 _MARKS = {"passed": ("✔", "green"), "failed": ("✘", "red"), "not judged": ("·", None)}
@@ -351,8 +353,9 @@ class _NoHost(BadSetting):
 
 def _asked(host: str, path: str, method: str = "GET") -> Json:
     request = urllib.request.Request(host.rstrip("/") + path, method=method)
-    if os.environ.get(TOKEN):
-        request.add_header("X-Tapes-Token", os.environ[TOKEN])
+    token = os.environ.get(TOKEN) or os.environ.get(API_TOKEN)
+    if token:
+        request.add_header("X-Tapes-Token", token)
     try:
         with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:
             found: Json = json.load(answer)
@@ -370,6 +373,8 @@ def _asked(host: str, path: str, method: str = "GET") -> Json:
 def _said(error: urllib.error.HTTPError) -> tuple[str, str]:
     try:
         said = json.load(error)
+        if "detail" in said:  # the gate of the read API, behind which services may stand
+            return f"the host answers {error.code}: {said['detail']}", ""
         return f"the host answers {error.code} {said['error']}: {said['message']}", ""
     except (ValueError, KeyError, TypeError):
         return f"the host answers {error.code}", "is this a host of cassette services?"
@@ -394,7 +399,7 @@ def _show(found: dict[str, Any]) -> None:
     for problem in found["problems"]:
         write()
         write(f"{problem['subject']}: {problem['reason']}")
-        write(
-            f"    {problem['count']} times since {problem['since']}, next {problem['next_attempt']}"
-        )
+        again = problem["next_attempt"]
+        soon = "" if again is None else f", next {again}"
+        write(f"    {problem['count']} times since {problem['since']}{soon}")
         write(f"    → {problem['remedy']}")

@@ -16,6 +16,8 @@ goes to the application that this one stands in front of, if there is one.
 
 Rule 1: nobody is answered whom the access does not allow. Without one, somebody in front decides.
 Rule 2: a route reads one snapshot and waits for no source.
+Rule 3: a request has one id: the one that it came with, or a new one. The service that it is for
+        gets it, the answer bears it, and what is logged of it names it.
 """
 
 import logging
@@ -23,13 +25,14 @@ from collections.abc import Awaitable, Callable, Collection
 from urllib.parse import parse_qs, urlsplit
 
 from tapes.access import Access
-from tapes.services.calling import TOKEN_HEADER, Caller
+from tapes.services.calling import REQUEST_ID, TOKEN_HEADER, Caller, request_id_of
 from tapes.services.discovery import discovery, source_id, tool_list
 from tapes.services.merging import Aggregate
 from tapes.services.registry import Registry, Snapshot
 from tapes.services.relaying import Relaying
 from tapes.services.replying import (
     App,
+    Message,
     Receive,
     Scope,
     Send,
@@ -96,6 +99,10 @@ class ServicesApp:
         if not (is_below or folded in (ROOT, MCP, AGGREGATE)):
             await self._other(scope, receive, send)
             return
+        request_id = request_id_of(scope["headers"])
+        others = [pair for pair in scope["headers"] if pair[0] != REQUEST_ID]
+        scope = {**scope, "headers": [*others, (REQUEST_ID, request_id)]}
+        send = _identified(send, request_id)
         refused = self._why_not(scope)
         if refused is not None:
             await reply_error(send, *refused)
@@ -213,3 +220,15 @@ class ServicesApp:
         await self._recheck(urls or None)
         said = discovery(self._registry.snapshot, self._contracts, self._caller.traffic)
         await reply(send, 200, ordered(said))
+
+
+def _identified(send: Send, request_id: bytes) -> Send:
+    """Sends an answer under the id of its request (rule 3)."""
+
+    async def identified(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            others = [pair for pair in message.get("headers", ()) if pair[0] != REQUEST_ID]
+            message = {**message, "headers": [*others, (REQUEST_ID, request_id)]}
+        await send(message)
+
+    return identified

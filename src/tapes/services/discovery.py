@@ -25,6 +25,7 @@ from tapes.services.traffic import Traffic
 _CONTRACT = re.compile(r"v[1-9][0-9]*")
 # What a person can do about a problem, by the step that found it.
 REMEDIES = {
+    Stage.SOURCE_LIST: "put the file in order; to withdraw every service, write: cassettes = []",
     Stage.SOURCE_URL: "correct the source, or trust its host: --cassette-host NAME",
     Stage.FETCH: "start the service, or look at what it answers: tapes cassette validate URL",
     Stage.NAME_CHANGED: "give the document its name back, or configure it under another URL",
@@ -61,10 +62,13 @@ def discovery(
         if source.service is not None
     ]
     problems = [
-        _problem(source, source.trouble)
-        for source in sorted(snapshot.sources, key=lambda source: source.subject)
+        _problem(source.subject, source.trouble, source)
+        for source in snapshot.sources
         if source.trouble is not None
     ]
+    if snapshot.unlisted is not None:
+        problems.append(_problem(snapshot.unlisted.subject, snapshot.unlisted.trouble))
+    problems.sort(key=lambda found: str(found["subject"]))
     return {
         "contract_version": contract_version(contracts),
         "cassettes": entries,
@@ -192,17 +196,17 @@ def _source(source: Source) -> dict[str, Json]:
     }
 
 
-def _problem(source: Source, trouble: Trouble) -> dict[str, Json]:
+def _problem(subject: str, trouble: Trouble, source: Source | None = None) -> dict[str, Json]:
     return {
-        "subject": source.subject,
+        "subject": subject,
         "reason": trouble.reason,
-        "source": source_id(source.url),
-        "cassette": source.name,
+        "source": None if source is None else source_id(source.url),
+        "cassette": None if source is None else source.name,
         "code": trouble.code,
         "since": moment(trouble.since),
         "last": moment(trouble.last),
         "count": trouble.count,
-        "next_attempt": moment(source.next_attempt),
+        "next_attempt": None if source is None else moment(source.next_attempt),
         "remedy": REMEDIES.get(Stage(trouble.code), _BY_DEFAULT),
         "problems": [_form(found) for found in trouble.problems],
     }

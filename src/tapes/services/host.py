@@ -5,15 +5,18 @@
         ...                      # host.app is an ASGI application
 
 Rule 1: the host is ready before any source has answered, and whatever becomes of them.
-Rule 2: a list of sources that stands in a file is read again when the file changes. What cannot be
-        read is told, once, and changes nothing.
+Rule 2: a list of sources that stands in a file is read again and again. One that cannot be read, or
+        is not there any more, is a problem with its time, and changes nothing: only a list that
+        says so withdraws.
 Rule 3: a server that strangers can reach has a token before it listens.
 Rule 4: the SDK of MCP takes most of a second to load, and slows the loop down meanwhile. It is
         loaded once every source was asked, or somebody asks for tools; only they wait for it.
+        Where there is no source, nobody pays for it.
 """
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -28,15 +31,18 @@ from typing import Protocol
 import uvicorn
 
 from tapes.access import LOOPBACK_NAMES, Access
+from tapes.dated import dated
 from tapes.errors import BadSetting
 from tapes.forwarding import Sender
 from tapes.jsontext import Json
 from tapes.services.app import ServicesApp
 from tapes.services.calling import Caller
+from tapes.services.discovery import REMEDIES
 from tapes.services.fetching import FETCH_S, Fetcher
 from tapes.services.merging import Aggregate
 from tapes.services.pinfile import PinFile
 from tapes.services.pins import Pins
+from tapes.services.problems import Stage, problem
 from tapes.services.refresher import INTERVAL_S, Refresher
 from tapes.services.registry import Registry, Snapshot
 from tapes.services.replying import App, Receive, Scope, Send
@@ -126,6 +132,9 @@ class Host:
     async def running(self) -> AsyncIterator[None]:
         """Follow the sources and answer, for as long as the context lasts (rule 1)."""
         await self._sender.open()
+        beside = [self._watch(), self._tools.serve()]
+        if self.setup.sources.values:
+            beside.append(self._admitting.get_ready())  # while the sources are asked
         self.refresher = Refresher(
             self.registry,
             Fetcher(self._sender, self._addresses, fetch_s=self.setup.fetch_s),
@@ -136,13 +145,13 @@ class Host:
         )
         try:
             self.refresher.follow(self.setup.sources.values)
-            beside = [asyncio.create_task(self._watch()), asyncio.create_task(self._tools.serve())]
+            tasks = [asyncio.create_task(part) for part in beside]
             try:
                 yield
             finally:
-                for task in beside:
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(*beside, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
                 await self.refresher.stop()
         finally:
             await self._sender.close()
@@ -156,24 +165,45 @@ class Host:
     # --- files (rule 2)
 
     async def _watch(self) -> None:
-        file, listed, told = self.setup.sources.file, self.setup.sources.values, ""
+        listed = self.setup.sources.values
         while True:
             await asyncio.sleep(WATCH_S)
-            try:
-                if file is not None:
-                    now = await asyncio.to_thread(source_list, (), {}, file)
-                    if now.values != listed and self.refresher is not None:
-                        listed = now.values
-                        self.refresher.follow(listed)
-                        log.info("the list of sources changed: %d sources", len(listed))
-                if self._pins is not None and self._pins.changed():
-                    self._written = self._pins.read()
-                    self.registry.pin(self._written, time.time())
-                told = ""
-            except BadSetting as error:
-                if str(error) != told:
-                    told = str(error)
-                    log.error("%s", error)
+            if self.setup.sources.file is not None:
+                listed = await self._list_as_it_is(self.setup.sources.file, listed)
+            self._read_pins()
+
+    async def _list_as_it_is(self, file: Path, listed: tuple[str, ...]) -> tuple[str, ...]:
+        """The list in the file now, followed where it changed; the last one where there is none."""
+        had = self.registry.snapshot.unlisted
+        try:
+            now = await asyncio.to_thread(source_list, (), {}, file)
+            if listed and not now.is_said:
+                gone = f"{file}: there is no list of sources any more"
+                raise BadSetting(gone, REMEDIES[Stage.SOURCE_LIST])
+        except BadSetting as error:
+            why = f"{error.message}; what was listed stays"
+            if had is None or had.trouble.reason != why:
+                log.error("%s: %s", why, error.remedy)
+            found = problem(Stage.SOURCE_LIST, "unreadable", "", why)
+            self.registry.list_read(str(file), (found,), time.time())
+            return listed
+        self.registry.list_read(str(file), (), time.time())
+        if now.values != listed and self.refresher is not None:
+            self.refresher.follow(now.values)
+            log.info("the list of sources changed: %d sources", len(now.values))
+        elif had is not None:
+            log.info("the list of sources can be read again")
+        return now.values
+
+    def _read_pins(self) -> None:
+        if self._pins is None or not self._pins.changed():
+            return
+        try:
+            self._written = self._pins.read()
+        except BadSetting as error:
+            log.error("%s", error)
+        else:
+            self.registry.pin(self._written, time.time())
 
     def _keep_pins(self, _old: Snapshot, _new: Snapshot) -> None:
         """Write down what was approved by being seen first."""
@@ -207,16 +237,20 @@ class _LateTools:
         self._caller = caller
         self._endpoint: _Endpoint | None = None
         self._serving: asyncio.Future[_Endpoint] | None = None
+        self._has_use = asyncio.Event()
         self._wanted = asyncio.Event()
         registry.watch(self._looked_at)
 
     def _looked_at(self, _old: Snapshot, new: Snapshot) -> None:
-        if all(source.attempted is not None for source in new.sources):
-            self._wanted.set()
+        if new.sources:
+            self._has_use.set()
+            if all(source.attempted is not None for source in new.sources):
+                self._wanted.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, as soon as that is possible."""
         assert self._serving is not None, "the host does not run"
+        self._has_use.set()
         self._wanted.set()
         endpoint = await asyncio.shield(self._serving)
         await endpoint(scope, receive, send)
@@ -224,12 +258,15 @@ class _LateTools:
     async def serve(self) -> None:
         """Load, and serve until cancelled."""
         self._serving = serving = asyncio.get_running_loop().create_future()
+        await self._has_use.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_QUIET_S):
                 await self._wanted.wait()
         try:
             if self._endpoint is None:
                 self._endpoint = await asyncio.to_thread(_loaded, self._registry, self._caller)
+                if gc.get_freeze_count():
+                    gc.freeze()  # whoever runs this process spares what it began with; this too
             async with self._endpoint.running():
                 serving.set_result(self._endpoint)
                 await asyncio.Event().wait()
@@ -279,10 +316,10 @@ class HostServer:
                 f"cannot listen on {address}:{port}: {error.strerror or error}",
                 "choose another address: --listen 127.0.0.1:0 takes any free port",
             ) from error
-        # Answers of services bear their own Date and Server; the host adds none to them.
+        # Answers of services bear their own Date and Server; the host adds no second.
         self._server = _Server(
             uvicorn.Config(
-                host.app,
+                dated(host.app),
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -422,6 +422,11 @@ _WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
 _RAW_LOG = "raw_turns"
 
 
+def is_name(text: str) -> bool:
+    """Whether a text has the form of a service's name."""
+    return _NAME.fullmatch(text) is not None
+
+
 def validate(manifest: Manifest, contracts: Collection[str]) -> tuple[Problem, ...]:
     """Every rule that the manifest breaks, in the order of its members; none for a valid one.
 
@@ -440,7 +445,7 @@ def validate(manifest: Manifest, contracts: Collection[str]) -> tuple[Problem, .
 
 
 def _check_identity(manifest: Manifest, faults: _Faults) -> None:
-    if not _NAME.fullmatch(manifest.name):
+    if not is_name(manifest.name):
         faults.add(
             ("cassette", "name"),
             "bad_name",

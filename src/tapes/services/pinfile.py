@@ -56,8 +56,12 @@ class PinFile:
         self._seen = self._stamp()
 
     def changed(self) -> bool:
-        """Whether somebody else wrote it since it was read or written here."""
-        return self._stamp() != self._seen
+        """Whether somebody else wrote it since it was read or written here.
+
+        A file that is gone says nothing: what was approved stays so.
+        """
+        stamp = self._stamp()
+        return stamp is not None and stamp != self._seen
 
     def _stamp(self) -> tuple[int, int] | None:
         try:

@@ -19,6 +19,7 @@ from tapes.services.spelling import Path, pointer_of
 class Stage(StrEnum):
     """A step of admission; in this order, and the first that finds something decides."""
 
+    SOURCE_LIST = "source_list"
     SOURCE_URL = "source_url"
     FETCH = "fetch"
     DOCUMENT = "document"

@@ -9,6 +9,7 @@ Rule 3: of two sources with one name the earlier in the list has it. The other i
 Rule 4: old stays until new is whole. A failure keeps the service and its tools, and makes its
         document stale; only leaving the list withdraws it.
 Rule 5: a source's trouble is its own: one at a time, replaced, counted, with its code and times.
+        So is that of the list of sources: while it cannot be read, the last one stands.
 
 Times come as arguments.  Pure.
 """
@@ -16,6 +17,7 @@ Times come as arguments.  Pure.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import EllipsisType
 
 from tapes.errors import Problem
 from tapes.services.admission import Service
@@ -156,6 +158,14 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Unlisted:
+    """The list of sources cannot be read: where it should stand, and what is wrong with it."""
+
+    subject: str
+    trouble: Trouble
+
+
+@dataclass(frozen=True, slots=True)
 class Withdrawn:
     """A tool that was there and is not any more."""
 
@@ -174,6 +184,7 @@ class Snapshot:
     aliases: Mapping[str, str] = field(default_factory=dict)
     held: Mapping[str, str] = field(default_factory=dict)  # tools without the operator's word
     withdrawn: Mapping[str, Withdrawn] = field(default_factory=dict)
+    unlisted: Unlisted | None = None
     # Counts only what changes documents or tools, so that these are made anew only then.
     published: int = 0
 
@@ -229,6 +240,15 @@ class Registry:
         known = {source.url: source for source in self.snapshot.sources}
         kept = tuple(known.get(url) or Source(url, since=now) for url in dict.fromkeys(urls))
         self._swap(kept, now, republish=True)
+
+    def list_read(self, subject: str, problems: tuple[Problem, ...], now: float) -> None:
+        """What was wrong with the list of sources when it was read; nothing where it is well."""
+        had = self.snapshot.unlisted
+        if had is None and not problems:
+            return
+        trouble = _counted(None if had is None else had.trouble, problems, now)
+        unlisted = Unlisted(subject, trouble) if problems else None
+        self._swap(self.snapshot.sources, now, republish=False, unlisted=unlisted)
 
     def schedule(self, url: str, at: float | None) -> None:
         """When a source will be asked again."""
@@ -311,7 +331,14 @@ class Registry:
         sources = tuple(change(s) if s.url == url else s for s in self.snapshot.sources)
         self._swap(sources, 0.0, republish=False)
 
-    def _swap(self, sources: Sequence[Source], now: float, *, republish: bool) -> None:
+    def _swap(
+        self,
+        sources: Sequence[Source],
+        now: float,
+        *,
+        republish: bool,
+        unlisted: Unlisted | EllipsisType | None = ...,
+    ) -> None:
         """Put a new snapshot in the place of the old one (rule 1)."""
         old = self.snapshot
         services = {s.service.name: s for s in sources if s.service is not None}
@@ -320,6 +347,7 @@ class Registry:
             version=old.version + 1,
             sources=tuple(sources),
             services=dict(sorted(services.items())),
+            unlisted=old.unlisted if unlisted is ... else unlisted,
         )
         if republish:
             new = self._published(new, old, now)
@@ -374,15 +402,14 @@ def _taken(name: str, owner: Source) -> Problem:
 
 def _troubled(source: Source, problems: tuple[Problem, ...], now: float) -> Source:
     """A source with its trouble: the one that it had, counted on, or a new one (rule 5)."""
-    had = source.trouble
-    same = had is not None and had.problems == problems
-    trouble = Trouble(
-        problems=problems,
-        since=had.since if had is not None and same else now,
-        last=now,
-        count=had.count + 1 if had is not None and same else 1,
-    )
+    trouble = _counted(source.trouble, problems, now)
     return replace(source, trouble=trouble, failures=source.failures + 1)
+
+
+def _counted(had: Trouble | None, problems: tuple[Problem, ...], now: float) -> Trouble:
+    if had is None or had.problems != problems:
+        return Trouble(problems, since=now, last=now, count=1)
+    return replace(had, last=now, count=had.count + 1)
 
 
 def _with_health(source: Source, probe: Probe | None, now: float, *, answered: bool) -> Source:

@@ -25,7 +25,6 @@ from tapes.services.calling import (
     SERVICE_HEADER,
     Caller,
     answer_headers,
-    request_id_of,
 )
 from tapes.services.documented import Documented
 from tapes.services.openapi import leads_out
@@ -174,35 +173,34 @@ class Relaying:
 
     # --- used by an exchange
 
-    def request_headers(self, service: Service, scope: Scope, request_id: bytes) -> Headers:
+    def request_headers(self, service: Service, scope: Scope) -> Headers:
         """The headers of the request to the service."""
         client = scope.get("client")
         host = header(scope, b"host") or b""
         kept = [
             (name, value)
             for name, value in self._caller.without_ours(sent_on(scope["headers"]))
-            if name != REQUEST_ID and name != SERVICE_HEADER
+            if name != SERVICE_HEADER
         ]
         return [
             *kept,
             *forwarded(client[0] if client else "", host, scope.get("scheme", "http")),
             (SERVICE_HEADER, service.name.encode()),
-            (REQUEST_ID, request_id),
         ]
 
-    def response_headers(self, answer: Answer, request_id: bytes) -> Headers:
+    def response_headers(self, answer: Answer) -> Headers:
         """The headers of the answer to the client."""
         has_no_body = answer.status in (204, 304)
         kept = [
             (name, value)
             for name, value in answer_headers(answer.headers)
-            if name != REQUEST_ID and not (has_no_body and name == b"content-length")
+            if not (has_no_body and name == b"content-length")
         ]
         if _BAD_VALUE.search(b"".join([value for _, value in kept])):
             kept = [(name, value) for name, value in kept if not _BAD_VALUE.search(value)]
         if self._sandbox:
             kept += _protection(kept)
-        return [*kept, (REQUEST_ID, request_id)]
+        return kept
 
     @property
     def caller(self) -> Caller:
@@ -229,7 +227,6 @@ class _Exchange:
         self._send = send
         self._upload = upload
         self.traffic = traffic
-        self._request_id = request_id_of(scope["headers"])
         query = scope["query_string"]
         local = service.local_prefix.encode() + path[len(service.public_prefix) :]
         self._target = local + b"?" + query if query else local
@@ -239,7 +236,7 @@ class _Exchange:
     async def carry_out(self) -> None:
         """Ask, and pass the answer on."""
         service, scope = self._service, self._scope
-        headers = self._relaying.request_headers(service, scope, self._request_id)
+        headers = self._relaying.request_headers(service, scope)
         try:
             body = self._upload.body()
             async with self._relaying.caller.ask(
@@ -260,7 +257,7 @@ class _Exchange:
         if limit and _length_of(answer.headers) > limit:
             await self._error(502, "answer_too_large", f"answered more than {limit:,} bytes")
             return
-        head = self._relaying.response_headers(answer, self._request_id)
+        head = self._relaying.response_headers(answer)
         self._began = True
         await self._send({"type": "http.response.start", "status": answer.status, "headers": head})
         size = 0
@@ -277,6 +274,10 @@ class _Exchange:
             self.ended = True
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
+    @property
+    def _request_id(self) -> str:
+        return (header(self._scope, REQUEST_ID) or b"").decode("latin-1")
+
     async def _failed(self, error: TapesError | _TooLarge) -> None:
         if self._upload.too_large:
             self.traffic.failures["too-large"] += 1
@@ -289,7 +290,9 @@ class _Exchange:
         if self._began:
             # Returning without an end breaks the client's answer off (rule 3).
             self.traffic.failures[error.slug] += 1
-            log.warning("cassette %s: %s", self._service.name, error.message)
+            log.warning(
+                "cassette %s: %s (request %s)", self._service.name, error.message, self._request_id
+            )
             self.ended = True
             return
         code = "cassette_timeout" if isinstance(error, TooSlow) else "cassette_unavailable"
@@ -303,9 +306,8 @@ class _Exchange:
         self, status: int, code: str, message: str, headers: Headers | None = None
     ) -> None:
         self.ended = True
-        said = [(REQUEST_ID, self._request_id), *(headers or ())]
         text = message if message.startswith("cassette ") else f"{self._service.name}: {message}"
-        await reply_error(self._send, status, code, text, said)
+        await reply_error(self._send, status, code, text, headers or ())
 
 
 async def _reply_too_large(send: Send, service: Service, limit: int) -> None:

@@ -74,6 +74,14 @@ class Sidework:
         """The aggregate of documents and the host's own. Raises WorkFailed."""
         return cast(bytes, await self._done("merge", list(services), own))
 
+    async def get_ready(self) -> None:
+        """Start the process: who knows that there will be work need not wait for it later."""
+        async with self._turn:
+            if not self._closed:
+                with contextlib.suppress(OSError):  # whoever has work will be told
+                    await self._started()
+                self._rest()
+
     async def close(self) -> None:
         """End the process."""
         self._closed = True
@@ -98,8 +106,7 @@ class Sidework:
             except BaseException:
                 await self._end()  # in the middle of a piece of work its state is unknown
                 raise
-            loop = asyncio.get_running_loop()
-            self._idle = loop.call_later(self._idle_s, self._let_go)
+            self._rest()
         if ended == "memory":
             raise WorkFailed("needs too much memory")
         if isinstance(value, TapesError):
@@ -107,6 +114,19 @@ class Sidework:
         return value
 
     async def _asked(self, task: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
+        process = await self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        data = pickle.dumps((task, arguments), pickle.HIGHEST_PROTOCOL)
+        process.stdin.write(_LENGTH.pack(len(data)))
+        process.stdin.write(data)
+        await process.stdin.drain()
+        (length,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
+        found: tuple[str, Any] = pickle.loads(await process.stdout.readexactly(length))
+        return found
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        """The process, started where there is none."""
         process = self._process
         if process is None or process.returncode is not None:
             process = self._process = await asyncio.create_subprocess_exec(
@@ -118,15 +138,12 @@ class Sidework:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 limit=1024 * 1024,
             )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        data = pickle.dumps((task, arguments), pickle.HIGHEST_PROTOCOL)
-        process.stdin.write(_LENGTH.pack(len(data)))
-        process.stdin.write(data)
-        await process.stdin.drain()
-        (length,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
-        found: tuple[str, Any] = pickle.loads(await process.stdout.readexactly(length))
-        return found
+        return process
+
+    def _rest(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._let_go)
 
     def _let_go(self) -> None:
         """Tell the idle process to end; it does when its input ends."""

@@ -3,8 +3,8 @@
 Rule 1: the flag goes before the environment, the environment before the file. The first that says
         anything says all of it. The file's own list is judged even where it is not used.
 Rule 2: every problem of a list is told at once, before anything is fetched.
-Rule 3: a list that comes from the file can change while the host runs; what cannot be read changes
-        nothing.
+Rule 3: a list that comes from the file can change while the host runs. A file that is gone, or has
+        no list, says nothing; that is not the same as a list of nothing.
 Rule 4: the file is a person's. A change of its list leaves every other line as it was, and is not
         made where that cannot be known.
 
@@ -31,6 +31,7 @@ FLAG = "--cassettes"
 HOSTS_FLAG = "--cassette-host"
 FOLDER = ".tapes"
 FILE = "config.toml"
+NOBODY = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,13 @@ class Listed:
     """
 
     values: tuple[str, ...] = ()
-    origin: str = "default"
+    origin: str = NOBODY
     file: Path | None = None
+
+    @property
+    def is_said(self) -> bool:
+        """Whether somebody says it, be it that there is nothing."""
+        return self.origin != NOBODY
 
 
 def configuration_file(config_dir: str | None = None) -> Path:

@@ -40,9 +40,9 @@ function All({ found, name, recheck, busy }) {
   if (!sources?.length && !cassettes.length) {
     return html`<${Blank} title="No services yet"><p>Name the addresses of services when you serve; each is asked for its document, admitted, and offered here under <code>/v1/cassettes</code> and over MCP.</p><div class="fit stack"><${CopyLine} text="tapes cassette new my-service" /><${CopyLine} text="TAPES_CASSETTES=http://127.0.0.1:9000 tapes serve" /></div></${Blank}>`;
   }
-  return html`${problems.length > 0 && html`<section class="panel"><header><h2>${f.plural(problems.length, 'problem')}</h2></header><ul class="problems">${problems.map((problem) => html`<li key=${problem.source}>
-      <p class="row wrap"><${Icon} name="error" /><b class="grow"><${Text}>${problem.subject}</${Text}>: <${Text}>${problem.reason}</${Text}></b><button class="button" disabled=${Boolean(busy)} onClick=${() => recheck({ source: problem.source }, problem.source)}>Recheck</button></p>
-      <p class="dim">since <${When} at=${problem.since} />, ${f.plural(problem.count, 'time')}; next attempt <${When} at=${problem.next_attempt} /></p>
+  return html`${problems.length > 0 && html`<section class="panel"><header><h2>${f.plural(problems.length, 'problem')}</h2></header><ul class="problems">${problems.map((problem) => html`<li key=${problem.source ?? problem.subject}>
+      <p class="row wrap"><${Icon} name="error" /><b class="grow"><${Text}>${problem.subject}</${Text}>: <${Text}>${problem.reason}</${Text}></b>${problem.source && html`<button class="button" disabled=${Boolean(busy)} onClick=${() => recheck({ source: problem.source }, problem.source)}>Recheck</button>`}</p>
+      <p class="dim">since <${When} at=${problem.since} />, ${f.plural(problem.count, 'time')}${problem.next_attempt && html`; next attempt <${When} at=${problem.next_attempt} />`}</p>
       ${problem.problems?.some((each) => each.message !== problem.reason) && html`<ul class="inner">${problem.problems.map((each, i) => html`<li key=${i}><code><${Text}>${each.field || each.stage}</${Text}>${each.line ? `:${each.line}` : ''}</code> <${Text}>${each.message}</${Text}></li>`)}</ul>`}
       <p><b>What to do:</b> <${Text}>${problem.remedy}</${Text}></p></li>`)}</ul></section>`}
     ${cassettes.map((service) => html`<${Service} key=${service.name} service=${service} isOpen=${name === service.name || cassettes.length === 1} recheck=${recheck} busy=${busy} />`)}
