@@ -78,7 +78,7 @@ def list_sessions(
 ) -> Response:
     """Sessions, those with a trace that began in [since, until); or one by its harness's id."""
     if harness_id or harness_session_id:
-        _require_alone(request, harness_session_id)
+        required_alone(request, harness_session_id)
         found = project.sessions_of_harness(harness_session_id, harness_id or None)
         items = [session_item(listed, now()) for listed in found]
         return reply(request, {"items": items, "seq": project.seq()})
@@ -94,7 +94,7 @@ def list_sessions(
     return reply(request, body | counted(project, Noun.SESSIONS, ask.where, count))
 
 
-def _require_alone(request: Request, harness_session_id: str) -> None:
+def required_alone(request: Request, harness_session_id: str) -> None:
     """A look-up by the harness's id is no list: what belongs to lists is refused."""
     if not harness_session_id:
         raise BadQuery("harness_id alone names no session", 0, "add harness_session_id=…")
