@@ -196,7 +196,7 @@ class Gate:
         if not (caller.may_change or method in _READING or _SERVICES.fullmatch(path)):
             return _refused(403, "not-allowed", f"{caller.name} may only read")
         length = _header(scope, b"content-length")
-        is_large = length.isdigit() and int(length[:20]) > self._bounds.body
+        is_large = length.isdecimal() and int(length[:20]) > self._bounds.body
         if is_large and not _SERVICES.fullmatch(path):
             return self._too_large()
         scope[CALLER] = caller
