@@ -62,18 +62,18 @@ def test_a_declared_secret_comes_to_rest_in_no_file_of_the_log(
     script = chunks(*streamed()) if is_streamed else answer(json.dumps(SAID).encode())
     with serving(script) as upstream, up(*ALL, "--upstream", upstream.url, cwd=tmp_path) as server:
         client = openai.OpenAI(base_url=server.url("proxy", "/v1"), api_key="k", max_retries=0)
-        asked = {"role": "user", "content": f"use {ASKED} for {OF_A_TAPE}"}
+        asked = f"use {ASKED} for {OF_A_TAPE}"
+        told = ""
         if is_streamed:
-            told = "".join(
-                chunk.choices[0].delta.content or ""
-                for chunk in client.chat.completions.create(
-                    model="m",
-                    messages=[asked],
-                    stream=True,  # type: ignore[list-item]
-                )
-            )
+            with client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": asked}], stream=True
+            ) as stream:
+                for chunk in stream:
+                    told += chunk.choices[0].delta.content or ""
         else:
-            made = client.chat.completions.create(model="m", messages=[asked])  # type: ignore[list-item]
+            made = client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": asked}]
+            )
             told = made.choices[0].message.content or ""
         client.close()
         assert ANSWERED in told  # the client gets what was said

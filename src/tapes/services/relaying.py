@@ -121,7 +121,7 @@ class Relaying:
             return
         traffic = self._caller.traffic_of(service.name)
         limit, said = traffic.limits.request_bytes, header(scope, b"content-length")
-        if limit and said is not None and said.isdecimal() and int(said) > limit:
+        if limit and said is not None and said.isdigit() and int(said) > limit:
             traffic.failures["too-large"] += 1
             await _reply_too_large(send, service, limit)
             return
@@ -315,7 +315,7 @@ async def _reply_too_large(send: Send, service: Service, limit: int) -> None:
 
 def _length_of(headers: Headers) -> int:
     said = next((value for name, value in headers if name == b"content-length"), b"0")
-    return int(said) if said.isdecimal() else 0
+    return int(said) if said.isdigit() else 0
 
 
 def _protection(headers: Headers) -> Headers:
