@@ -271,6 +271,26 @@ class Correction:
     reason: str = ""
 
 
+class Records(StrEnum):
+    """What there is beside turns and what is made from them, each after what it names."""
+
+    POLICIES = "policies"
+    ERASURES = "erasures"
+    TOMBSTONES = "tombstones"
+    ERASED_TURNS = "erased_turns"
+    AUDIT = "audit"
+    TAPES = "tapes"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One of these, for another log to take in; `erasure` is what tells the one that it names."""
+
+    kind: Records
+    values: Mapping[str, object]
+    erasure: Mapping[str, object] | None = None
+
+
 # --- seams ------------------------------------------------------------------------------------
 
 
@@ -446,6 +466,19 @@ class Project(Protocol):
         """Write into the audit: exports, use of keys."""
         ...
 
+    # moving to another log
+    def records(self) -> Iterator[Record]:
+        """What there is beside turns: the audit, erasures, how long things are kept, …"""
+        ...
+
+    def take_records(self, records: Sequence[Record]) -> int:
+        """Take in records of another log, all or none; gives how many are new."""
+        ...
+
+    def erase_as(self, tombstone: Record, *, by: str) -> bool:
+        """Erase a session that another log has erased, with all from before that; was it here?"""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Dirty:
@@ -521,6 +554,10 @@ class Store(Protocol):
 
     def orgs(self) -> tuple[str, ...]:
         """The tenants of which there are turns."""
+        ...
+
+    def orgs_of_records(self) -> tuple[str, ...]:
+        """The tenants of which there is an audit, or anything else beside turns."""
         ...
 
     # deriving

@@ -21,6 +21,7 @@ from tapes.store.base import (
     Noun,
     Page,
     Policy,
+    Record,
     Stats,
     TurnHead,
 )
@@ -32,6 +33,7 @@ from tapes.store.lists import SESSIONS, SPAN_HEADS, Lists, last_seq
 from tapes.store.logreading import TurnReader, stream_turns
 from tapes.store.modelforms import link_of, span_of, trace_of
 from tapes.store.people import People, unknown
+from tapes.store.records import date_tombstone, stream_records, take_records
 from tapes.store.searching import Search, WordTexts, find_ids
 from tapes.store.tables import changes, links, raw_turns, sessions, spans, traces
 
@@ -314,6 +316,28 @@ class SqlProject:
     ) -> None:
         """Write into the audit."""
         self._people.note(action, by, details or {})
+
+    # --- moving to another log
+
+    def records(self) -> Iterator[Record]:
+        """What there is beside turns."""
+        return stream_records(self._database, self.org_id)
+
+    def take_records(self, records: Sequence[Record]) -> int:
+        """Take in records of another log."""
+        return take_records(self._database, self.org_id, records)
+
+    def erase_as(self, tombstone: Record, *, by: str) -> bool:
+        """Erase a session that another log has erased."""
+        session_id, erased_at = (str(tombstone.values["session_id"]), tombstone.values["erased_at"])
+        first = self.turns(Ask(descending=False, limit=1), session_id=session_id).items
+        began = [each.started_at or each.received_at for each in first]
+        if not began or began[0] > int(str(erased_at)):
+            return False  # what is here came later
+        reason = str((tombstone.erasure or {}).get("reason", ""))
+        self.erase([session_id], reason=reason, by=by)
+        date_tombstone(self._database, self.org_id, tombstone)
+        return True
 
 
 _LINK_ORDER = (
