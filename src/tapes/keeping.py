@@ -57,7 +57,8 @@ def open_store(where: Where) -> Store:
             with suppress(OSError):  # what is wrong shows when the file is opened
                 make_local(folder)
         store = open_sqlite(where.path)
-    store.when_erasing(open_spool(where).purge)
+    spool = open_spool(where)
+    store.when_erasing(spool.purge, spool.unsearched)
     return store
 
 

@@ -483,6 +483,7 @@ def erasure_item(erasure: Erasure, *, planned: bool = False) -> ErasureItem:
         "session_ids": list(erasure.session_ids),
         "tapes": list(erasure.tapes),
         "backups": list(erasure.backups),
+        "unsearched": list(erasure.unsearched),
     }
 
 

@@ -295,6 +295,8 @@ def delete(
         note(f"a tape made from it is not touched: {path}")
     for path in done.backups:
         note(f"a backup still holds it: {path}")
+    for path in done.unsearched:
+        note(f"it may hold some of it, what is damaged in it cannot be searched: {path}")
 
 
 # --- out and in -------------------------------------------------------------------------------

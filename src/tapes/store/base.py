@@ -237,6 +237,8 @@ class Erasure:
     # Committed tapes that were made from these sessions, and files that still hold their content.
     tapes: tuple[str, ...] = ()
     backups: tuple[str, ...] = ()
+    # Files with something damaged in them, which nobody can search.
+    unsearched: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -621,10 +623,13 @@ class Store(Protocol):
         ...
 
     # erasing
-    def when_erasing(self, purge: Callable[[str, Sequence[str]], int]) -> None:
+    def when_erasing(
+        self, purge: Callable[[str, Sequence[str]], int], unsearched: Callable[[], Sequence[str]]
+    ) -> None:
         """Have this called with tenant and sessions that are about to be erased.
 
-        It purges what waits elsewhere, and gives the number of turns.
+        It purges what waits elsewhere, and gives the number of turns. `unsearched` names the files
+        there that hold what nobody can read.
         """
         ...
 

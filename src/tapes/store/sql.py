@@ -165,9 +165,9 @@ class SqlStore:
 
     # --- erasing
 
-    def when_erasing(self, purge: Purge) -> None:
+    def when_erasing(self, purge: Purge, unsearched: Callable[[], Sequence[str]]) -> None:
         """Have this called for sessions that are about to be erased: turns wait elsewhere too."""
-        self._erasing.purges.append(purge)
+        self._erasing.purges.append((purge, unsearched))
 
     def finish_erasures(self) -> int:
         """Take what was erased out of the file's bytes."""
