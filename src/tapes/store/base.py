@@ -365,8 +365,8 @@ class Project(Protocol):
         """A span with all it holds."""
         ...
 
-    def rows_of_session(self, session_id: str) -> Projection:
-        """The session with its traces, spans and links."""
+    def rows_of_session(self, session_id: str, *, payload: bool = True) -> Projection:
+        """The session with its traces, spans (with or without input and output) and links."""
         ...
 
     def rows_of_trace(self, trace_id: str, *, payload: bool = True) -> Projection:
