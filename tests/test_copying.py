@@ -1,10 +1,14 @@
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tapes.copying import copy_log
+from tapes.copying import Copied, copy_log
 from tapes.projector import Projector
+from tapes.rows import NO_ORG, session_id_of
+from tapes.store.base import Kept, Policy
 from tapes.store.postgres import open_postgres
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
@@ -49,6 +53,85 @@ def test_a_log_goes_to_the_other_database_and_back_without_loss(
     finally:
         for store in (first, second, third):
             store.close()
+
+
+def governed(store: SqlStore, org_id: str) -> list[object]:
+    """All that is kept beside turns, as it can be told from outside."""
+    project = store.project(org_id)
+    entries = project.audit(limit=1000)
+    audit = [(each.at, each.action, each.by) for each in entries if each.by != "copy"]
+    found: list[object] = [audit, project.policy()]
+    for entry in entries:
+        number = entry.details.get("erasure")
+        if isinstance(number, int) and entry.by != "copy":
+            erasure = project.erasure(number)
+            assert erasure is not None
+            assert erasure.done_at is not None
+            found.append(replace(erasure, id=0, done_at=0))
+    return found
+
+
+@pytest.fixture(params=["to postgres", "to sqlite"])
+def pair(
+    request: pytest.FixtureRequest, tmp_path: Path, database: str
+) -> Iterator[tuple[SqlStore, SqlStore]]:
+    """Two empty logs, one on each database, in both orders."""
+    stores = [open_sqlite(tmp_path / "a.db"), open_postgres(database)]
+    one, other = stores if request.param == "to postgres" else reversed(stores)
+    yield one, other
+    for store in stores:
+        store.close()
+
+
+def copied(first: SqlStore, second: SqlStore) -> Copied:
+    return copy_log(first, second, Projector(second).drain)
+
+
+@pytest.mark.row("D7")
+def test_the_audit_erasures_and_retention_go_along_once(pair: tuple[SqlStore, SqlStore]) -> None:
+    first, second = pair
+    fill(first, many(4, 2))
+    project = first.project()
+    ids = [each.session.id for each in project.sessions().items]
+    project.rename(ids[0], "Ada's", by="ada")
+    project.note_tape(ids[0], "tests/tapes/a.jsonl")
+    project.erase(ids[2:3], reason="asked for", by="ada")
+    project.set_policy(Policy(max_sessions=100), by="ada")
+    gone = first.project(ORG)  # a tenant of which nothing is left but what was done
+    turn = chat(90, [said("user", "theirs")], "x", request_id="theirs")
+    fill(first, [replace(turn, envelope=replace(turn.envelope, org_id=ORG))])
+    gone.erase([gone.sessions().items[0].session.id], reason="left", by="bob")
+    done = copied(first, second)
+    assert done.records > 8
+    for org_id in (NO_ORG, ORG):
+        assert governed(first, org_id) == governed(second, org_id)
+    planned = second.project().erase(ids[:1], reason="", dry_run=True)
+    assert planned.tapes == ("tests/tapes/a.jsonl",)
+    again = copied(first, second)
+    assert (again.records, again.new) == (0, 0)
+    assert governed(first, NO_ORG) == governed(second, NO_ORG)
+
+
+@pytest.mark.row("D7")
+def test_what_was_erased_here_is_refused_and_erased_there(pair: tuple[SqlStore, SqlStore]) -> None:
+    first, second = pair
+    turns = many(3, 2)
+    fill(first, turns)
+    copied(first, second)
+    session = session_id_of(turns[0].envelope)
+    first.project().erase([session], reason="asked for")
+    copied(first, second)
+    for store in pair:
+        assert store.project().session(session) is None
+        assert store.append(turns[:2])[0].kept is Kept.ERASED
+        assert len(store.project().sessions().items) == 2
+    late = chat(50, [said("user", "once more")], "x", session="s0", request_id="late")
+    late = replace(late, started_at=time.time_ns(), ended_at=None)
+    fill(first, [late])
+    copied(first, second)
+    copied(first, second)
+    (kept,) = second.project().stream_turns(session_id=session)
+    assert kept.request_id == "late"
 
 
 def test_turns_without_an_id_of_their_own_are_copied_once(tmp_path: Path) -> None:

@@ -1,16 +1,24 @@
 import io
 import json
+from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 import pytest
 
-from tapes.derive.deriver import derive
-from tapes.exporting import otlp_document, parquet_file, span_id_of, trace_id_of
+from tapes.errors import BadQuery
+from tapes.exporting import Export, Form, sessions_found, span_id_of, trace_id_of
 from tapes.prices import Price, Prices
-from tapes.rows import Projection
-from tapes.seeding import sample_turns
+from tapes.projector import Projector
+from tapes.seeding import seed
+from tapes.store.base import Project
+from tapes.store.filters import EVERYTHING
+from tapes.store.sqlite import open_sqlite
+from tests.contracts.test_store import fill
+from tests.turns import chat
+from tests.turns import said as message
 
 PRICE = Prices(
     [Price(model="gpt-4o-mini", input=Decimal("0.15"), output=Decimal("0.6"))], table=False
@@ -18,9 +26,22 @@ PRICE = Prices(
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Projection]:
-    made = derive(list(sample_turns()), PRICE)
-    return [made.of_session(session.id) for session in made.sessions]
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """The sample sessions, changed by no test."""
+    store = open_sqlite(tmp_path_factory.mktemp("log") / "tapes.db")
+    seed(store)
+    Projector(store, price=PRICE).drain()
+    yield store.project()
+    store.close()
+
+
+def exported(log: Project, form: Form, *, content: bool = False) -> bytes:
+    export = Export(log, form, content=content)
+    return b"".join(export.pieces(sessions_found(log, EVERYTHING)))
+
+
+def document_of(log: Project, *, content: bool = False) -> Any:
+    return json.loads(exported(log, Form.OTLP, content=content))
 
 
 def spans_in(document: Any) -> list[Any]:
@@ -31,9 +52,9 @@ def said(span: Any) -> dict[str, Any]:
     return {a["key"]: next(iter(a["value"].values())) for a in span["attributes"]}
 
 
-def test_spans_leave_with_current_names_and_stable_ids(rows: list[Projection]) -> None:
-    document = otlp_document(rows)
-    assert document == otlp_document(rows)
+def test_spans_leave_with_current_names_and_stable_ids(log: Project) -> None:
+    document = document_of(log)
+    assert document == document_of(log)
     spans = spans_in(document)
     ids = [(s["traceId"], s["spanId"]) for s in spans]
     assert len(set(ids)) == len(ids)
@@ -49,16 +70,16 @@ def test_spans_leave_with_current_names_and_stable_ids(rows: list[Projection]) -
     assert chat["tapes.cost.total"] == "0.0000243"
 
 
-def test_texts_leave_only_where_it_was_said(rows: list[Projection]) -> None:
-    assert "umbrella" not in json.dumps(otlp_document(rows))
-    spans = [said(s) for s in spans_in(otlp_document(rows, content=True))]
+def test_texts_leave_only_where_it_was_said(log: Project) -> None:
+    assert "umbrella" not in json.dumps(document_of(log))
+    spans = [said(s) for s in spans_in(document_of(log, content=True))]
     told = [s["gen_ai.input.messages"] for s in spans if "gen_ai.input.messages" in s]
     assert any("umbrella" in text for text in told)
     assert all(json.loads(text)[0]["parts"] for text in told)
 
 
-def test_what_is_unknown_is_left_out(rows: list[Projection]) -> None:
-    spans = [said(s) for s in spans_in(otlp_document(rows)) if s["name"] == "chat acme-local-7b"]
+def test_what_is_unknown_is_left_out(log: Project) -> None:
+    spans = [said(s) for s in spans_in(document_of(log)) if s["name"] == "chat acme-local-7b"]
     assert len(spans) == 3
     assert all("tapes.cost.total" not in s for s in spans)
 
@@ -69,13 +90,48 @@ def test_ids_differ_by_tenant_and_are_never_zero() -> None:
     assert span_id_of("t", "s") != span_id_of("t2", "s")
 
 
-def test_a_table_of_spans_has_exact_money_and_times(rows: list[Projection]) -> None:
-    out = io.BytesIO()
-    parquet_file(rows, out)
-    table = pyarrow.parquet.read_table(io.BytesIO(out.getvalue()))
-    assert table.num_rows == sum(len(each.spans) for each in rows)
-    records = table.to_pylist()
+def test_a_table_of_spans_has_exact_money_and_times(log: Project) -> None:
+    table = pyarrow.parquet.read_table(io.BytesIO(exported(log, Form.PARQUET)))
+    sessions = sessions_found(log, EVERYTHING)
+    assert table.num_rows == sum(len(log.rows_of_session(each.id).spans) for each in sessions)
+    records = table.select(["cost_usd", "model"]).to_pylist()
     costs = [r["cost_usd"] for r in records if r["cost_usd"]]
     assert Decimal("0.0000243") in costs
     unpriced = [r for r in records if r["model"] == "acme-local-7b"]
     assert {r["cost_usd"] for r in unpriced} == {None}
+
+
+@pytest.mark.parametrize("form", Form)
+def test_what_went_is_given_on_before_the_rest_is_read(tmp_path: Path, form: Form) -> None:
+    store = open_sqlite(tmp_path / "tapes.db")
+    long = "word " * 300_000
+    fill(store, [chat(n, [message("user", long)], long, session=f"s{n}") for n in range(1, 13)])
+    project = store.project()
+    export = Export(project, form, content=True)
+    pieces = export.pieces(sessions_found(project, EVERYTHING))
+    begin = next(pieces)
+    assert export.sessions < 7
+    rest = list(pieces)
+    assert (export.sessions, rest != []) == (12, True)
+    assert max(map(len, [begin, *rest])) < 10_000_000
+    store.close()
+
+
+@pytest.mark.parametrize("form", Form)
+def test_nothing_is_a_file_too(tmp_path: Path, form: Form) -> None:
+    store = open_sqlite(tmp_path / "tapes.db")
+    written = exported(store.project(), form)
+    match form:
+        case Form.JSONL:
+            assert written == b""
+        case Form.OTLP:
+            assert json.loads(written) == {"resourceSpans": []}
+        case Form.PARQUET:
+            assert pyarrow.parquet.read_table(io.BytesIO(written)).num_rows == 0
+    store.close()
+
+
+def test_a_form_that_is_none_names_those_that_there_are() -> None:
+    with pytest.raises(BadQuery) as refused:
+        Form.named("csv")
+    assert "jsonl, otlp, parquet" in refused.value.remedy

@@ -78,4 +78,21 @@ def test_erasing_a_session_reaches_the_turns_that_wait(where: Where) -> None:
     erasure = store.project().erase([listed.session.id], reason="asked")
     assert erasure.turns == 2
     assert spool.is_empty
+    assert erasure.unsearched == ()
+    store.close()
+
+
+@pytest.mark.row("D2")
+def test_an_erasure_names_damaged_files_that_nobody_can_search(where: Where) -> None:
+    store = open_store(where)
+    store.append([chat(1, [said("user", "kept")], "yes", session="gone")])
+    open_projector(store).drain()
+    (listed,) = store.project().sessions().items
+    file = open_spool(where).put([chat(2, [said("user", CANARY)], "yes", session="gone")])
+    file.write_bytes(file.read_bytes()[:-3])
+    erasure = store.project().erase([listed.session.id], reason="asked")
+    assert erasure.unsearched == (str(file),)
+    again = store.project().erasure(erasure.id)
+    assert again is not None
+    assert again.unsearched == (str(file),)
     store.close()

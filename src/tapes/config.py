@@ -82,7 +82,7 @@ def _size(value: Any) -> int:
     text = str(value).strip().lower()
     digits = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = text[len(digits) :].strip()
-    if isinstance(value, bool) or not digits.isdigit() or unit not in _UNITS:
+    if isinstance(value, bool) or not digits.isdecimal() or unit not in _UNITS:
         raise ValueError("a number of bytes is needed, as in 256MiB")
     return int(digits) * _UNITS[unit]
 
@@ -139,6 +139,8 @@ INGEST = (
     Setting("ingest.body_limit", "TAPES_INGEST_BODY_LIMIT", 48_933_546, _size, "the largest body"),
     Setting("ingest.token", "TAPES_INGEST_TOKEN", None, _text, "what every sender has to send"),
     Setting("ingest.token_sha256", "TAPES_INGEST_TOKEN_SHA256", None, _text, "its SHA-256 instead"),
+    Setting("ingest.tenants", "TAPES_INGEST_TENANTS", {}, _pairs, "tenant = SHA-256 of its token"),
+    Setting("ingest.org", "TAPES_INGEST_ORG", NO_ORG, _text, "the tenant of who names none"),
     Setting("ingest.hosts", "TAPES_INGEST_HOSTS", [], _list, "further names of this host"),
 )  # fmt: skip
 STORAGE = (

@@ -1,11 +1,13 @@
 """A log copied into another database, of either kind.
 
-Rule 1: turns go over as they are, tenant by tenant, in the order of arrival. What is derived is
-        derived anew there, with the same ids.
+Rule 1: what was erased is erased there too, before any turn goes over. Turns go over as they are,
+        tenant by tenant, in the order of arrival. What is derived is derived anew there, with the
+        same ids.
 Rule 2: a turn that is there already is not kept a second time; one without a request id is known
         by a mark that copying gives it, so that copying again adds nothing; ids that were made
         from its number are made from the mark there.
-Rule 3: names, tags and pins go over once the sessions are there.
+Rule 3: names, tags and pins go over once the sessions are there. The audit, erasures, how long
+        things are kept and which tapes were made go over as they are, once.
 
 Knows nothing of the command line.
 """
@@ -15,23 +17,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tapes.rows import OF_COPY, RawTurn
-from tapes.store.base import MOST, Ask, Kept, Listed, Project, Store
+from tapes.store.base import MOST, Ask, Kept, Listed, Project, Record, Records, Store
 from tapes.turnlines import line_of
 
 _AT_ONCE = 100
+_BY = "copy"
 
 
 @dataclass(slots=True)
 class Copied:
-    """How many turns there are, and how many of them were new."""
+    """How many turns there are, and how many were new: of them, and of the audit and the like."""
 
     turns: int = 0
     new: int = 0
+    records: int = 0
 
 
 def copy_log(source: Store, target: Store, derive: Callable[[], object]) -> Copied:
-    """Copy all tenants' turns, have them derived, then copy what people said."""
+    """Copy all tenants' records and turns, have them derived, then copy what people said."""
     done = Copied()
+    for org_id in source.orgs_of_records():
+        done.records += _copy_records(source.project(org_id), target.project(org_id))
     for org_id in source.orgs():
         batch: list[RawTurn] = []
         for turn in source.project(org_id).stream_turns():
@@ -43,6 +49,18 @@ def copy_log(source: Store, target: Store, derive: Callable[[], object]) -> Copi
     for org_id in source.orgs():
         _copy_notes(source.project(org_id), target.project(org_id))
     return done
+
+
+def _copy_records(source: Project, target: Project) -> int:
+    new, batch = 0, list[Record]()
+    for record in source.records():
+        if record.kind is Records.TOMBSTONES:
+            target.erase_as(record, by=_BY)
+        batch.append(record)
+        if len(batch) == _AT_ONCE:
+            new += target.take_records(batch)
+            batch.clear()
+    return new + target.take_records(batch)
 
 
 def _marked(turn: RawTurn) -> RawTurn:
@@ -67,11 +85,11 @@ def _copy_notes(source: Project, target: Project) -> None:
         if there is None or notes == there.notes:
             continue
         if notes.display_name != there.notes.display_name:
-            target.rename(key, notes.display_name, by="copy")
+            target.rename(key, notes.display_name, by=_BY)
         if set(notes.tags) - set(there.notes.tags):
-            target.tag(key, add=notes.tags, by="copy")
+            target.tag(key, add=notes.tags, by=_BY)
         if notes.pinned and not there.notes.pinned:
-            target.pin(key, by="copy")
+            target.pin(key, by=_BY)
 
 
 def _sessions(source: Project) -> Iterator[Listed]:

@@ -38,7 +38,8 @@ _RULES: tuple[tuple[Door, str, re.Pattern[str]], ...] = (
         Door.API,
         "",
         re.compile(
-            r"/v1/(changes|facets|fields|histogram|tapes|misses|cassettes|mcp|admin|audit)(/.*)?"
+            r"/v1/(changes|facets|fields|histogram|tapes|misses|cassettes|mcp|admin|audit"
+            r"|erasures|retention|status|export)(/.*)?"
         ),
     ),
     (

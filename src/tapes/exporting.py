@@ -1,19 +1,134 @@
-"""Rows of the read model in the forms of others: OpenTelemetry (OTLP) and tables.
+"""Sessions on their way out: their raw turns, or the rows made of them in the forms of others.
 
 Rule 1: ids are made from ours, the same each time: exporting twice gives the same spans.
-Rule 2: texts leave only where the caller said so.
+Rule 2: in OpenTelemetry (OTLP) texts leave only where the caller said so.
 Rule 3: what is unknown is left out, or null in a table; never zero.
+Rule 4: however much there is, little of it is in memory at a time, and no transaction waits for
+        whoever takes the pieces.
 
-Knows nothing of databases, or of where it is written.
+Knows nothing of where it is written.
 """
 
 import hashlib
+import io
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
 
-from tapes.errors import MissingExtra
+from tapes.errors import BadQuery, MissingExtra
 from tapes.jsontext import Json, compact
-from tapes.rows import NO_ORG, Projection, Session, Span, SpanKind, Status
+from tapes.rows import NO_ORG, Session, Span, SpanKind, Status
+from tapes.store.base import MOST, Ask, Project
+from tapes.store.filters import Condition, is_
+from tapes.turnlines import line_of
+
+
+class Form(StrEnum):
+    """What sessions can be written as."""
+
+    JSONL = "jsonl"  # their raw turns: what another log takes in
+    OTLP = "otlp"
+    PARQUET = "parquet"  # a table of spans
+
+    @classmethod
+    def named(cls, name: str) -> "Form":
+        """The form of a name. Raises BadQuery."""
+        try:
+            return cls(name)
+        except ValueError:
+            known = ", ".join(cls)
+            raise BadQuery(
+                f"format={name[:40]!r} is none that sessions are written as", 0, f"forms: {known}"
+            ) from None
+
+
+def sessions_found(
+    log: Project, where: Condition, *, since: int | None = None, until: int | None = None
+) -> Iterator[Session]:
+    """The sessions that a query finds, the oldest first."""
+    ask = Ask(where, "started_at", descending=False, limit=MOST)
+    while True:
+        page = log.sessions(ask, since=since, until=until)
+        yield from (listed.session for listed in page.items)
+        if page.next_cursor is None:
+            return
+        ask = replace(ask, cursor=page.next_cursor)
+
+
+# A piece is given on when it has so many bytes.
+_PIECE = 64 * 1024
+
+
+@dataclass(slots=True)
+class Export:
+    """Sessions of one tenant as bytes, and how many sessions and rows went so far."""
+
+    log: Project
+    form: Form
+    content: bool = False  # texts too, in OTLP
+    sessions: int = 0
+    rows: int = 0
+
+    def pieces(self, sessions: Iterable[Session]) -> Iterator[bytes]:
+        """What is to be written, piece by piece. Raises MissingExtra, DamagedStore."""
+        match self.form:
+            case Form.JSONL:
+                yield from _gathered(self._lines(sessions))
+            case Form.OTLP:
+                yield from _gathered(self._document(sessions))
+            case Form.PARQUET:
+                yield from _table(self._records(sessions))
+
+    def _lines(self, sessions: Iterable[Session]) -> Iterator[bytes]:
+        for session in sessions:
+            self.sessions += 1
+            for turn in self.log.stream_turns(session_id=session.id):
+                self.rows += 1
+                yield line_of(turn).encode() + b"\n"
+
+    def _document(self, sessions: Iterable[Session]) -> Iterator[bytes]:
+        before = b'{"resourceSpans":['
+        for session in sessions:
+            self.sessions += 1
+            for some in self._spans(session, payload=self.content):
+                yield before + compact(resource_spans(session, some, self.content)).encode()
+                before = b","
+        yield b"]}\n" if before == b"," else before + b"]}\n"
+
+    def _records(self, sessions: Iterable[Session]) -> Iterator[dict[str, Any]]:
+        for session in sessions:
+            self.sessions += 1
+            for some in self._spans(session, payload=True):
+                yield from span_records(session, some)
+
+    def _spans(self, session: Session, *, payload: bool) -> Iterator[tuple[Span, ...]]:
+        """The spans of a session in the order of their time, some at a time."""
+        ask = Ask(is_("session", session.id), "started_at", descending=False, limit=MOST)
+        while True:
+            page = self.log.spans(ask, payload=payload)
+            self.rows += len(page.items)
+            if page.items:
+                yield page.items
+            if page.next_cursor is None:
+                return
+            ask = replace(ask, cursor=page.next_cursor)
+
+
+def _gathered(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Parts in pieces that are worth sending."""
+    gathered, size = list[bytes](), 0
+    for part in parts:
+        gathered.append(part)
+        size += len(part)
+        if size >= _PIECE:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield b"".join(gathered)
+
+
+# --- OpenTelemetry ----------------------------------------------------------------------------
 
 _SCOPE = {"name": "tapes"}
 _CLIENT, _INTERNAL = 3, 1
@@ -21,13 +136,8 @@ _CLIENT, _INTERNAL = 3, 1
 _OPERATIONS = {SpanKind.LLM: "chat", SpanKind.TOOL: "execute_tool", SpanKind.AGENT: "invoke_agent"}
 
 
-def otlp_document(rows: Iterable[Projection], *, content: bool = False) -> dict[str, Json]:
-    """Sessions as an OTLP/JSON document: a resource for each, a trace for each trace."""
-    return {"resourceSpans": [_of_session(each, content) for each in rows if each.sessions]}
-
-
-def _of_session(rows: Projection, content: bool) -> dict[str, Json]:
-    session = rows.sessions[0]
+def resource_spans(session: Session, rows: Sequence[Span], content: bool) -> dict[str, Json]:
+    """Spans of a session under its resource: a trace for each trace."""
     resource = {
         "service.name": session.harness_id,
         "service.version": session.harness_version,
@@ -37,7 +147,7 @@ def _of_session(rows: Projection, content: bool) -> dict[str, Json]:
     }
     spans = [
         _otlp_span(span, session, content)
-        for span in rows.spans
+        for span in rows
         if span.kind in _OPERATIONS or span.kind is SpanKind.STEP
     ]
     return {
@@ -180,10 +290,9 @@ def _value(value: Json) -> Json:
 # --- tables -----------------------------------------------------------------------------------
 
 
-def span_records(rows: Projection) -> Iterator[dict[str, Any]]:
-    """The spans of a session as rows of a table, each with what its session says."""
-    session = rows.sessions[0]
-    for span in rows.spans:
+def span_records(session: Session, rows: Iterable[Span]) -> Iterator[dict[str, Any]]:
+    """Spans of a session as rows of a table, each with what its session says."""
+    for span in rows:
         usage = span.usage if isinstance(span.usage, dict) else {}
         yield {
             "session_id": session.id,
@@ -223,8 +332,37 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-def parquet_file(rows: Iterable[Projection], out: IO[bytes]) -> None:
-    """Write spans as a Parquet table. Raises MissingExtra."""
+# Rows are written together until there are so many, or so many characters.
+_ROWS, _CHARACTERS = 5000, 8_000_000
+
+
+class _Sink(io.RawIOBase):
+    """A file that only remembers what was written since it was last asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+        self._at = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, data: Any, /) -> int:
+        part = bytes(data)
+        self._parts.append(part)
+        self._at += len(part)
+        return len(part)
+
+    def taken(self) -> bytes:
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+
+def _table(records: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+    """Spans as a Parquet table. Raises MissingExtra."""
     try:
         # An extra of its own, and large.
         import pyarrow as arrow
@@ -235,13 +373,25 @@ def parquet_file(rows: Iterable[Projection], out: IO[bytes]) -> None:
         ) from error
     kinds: dict[str, Any] = dict.fromkeys(_NUMBERS, arrow.int64())
     kinds |= {"started_at": arrow.timestamp("ns", "UTC"), "cost_usd": arrow.decimal128(24, 12)}
-    names = list(next(span_records(_EMPTY)))
-    schema = arrow.schema([(name, kinds.get(name, arrow.string())) for name in names])
-    with parquet.ParquetWriter(out, schema, compression="zstd") as writer:
-        for each in rows:
-            records = list(span_records(each)) if each.sessions else []
-            if records:
-                writer.write_table(arrow.Table.from_pylist(records, schema=schema))
+    schema = arrow.schema([(name, kinds.get(name, arrow.string())) for name in _COLUMNS])
+    sink = _Sink()
+    with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
+        for some in _together(records):
+            writer.write_table(arrow.Table.from_pylist(some, schema=schema))
+            yield sink.taken()
+    yield sink.taken()
 
 
-_EMPTY = Projection((Session(id=""),), (), (Span(trace_id="", span_id=""),))
+def _together(records: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    some, size = list[dict[str, Any]](), 0
+    for record in records:
+        some.append(record)
+        size += len(record["input"] or "") + len(record["output"] or "")
+        if len(some) >= _ROWS or size >= _CHARACTERS:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+_COLUMNS = tuple(next(span_records(Session(id=""), [Span(trace_id="", span_id="")])))

@@ -11,7 +11,7 @@ import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import uvicorn
 
@@ -21,6 +21,8 @@ from tapes.ingest.app import ingest_app
 from tapes.ingest.bodies import BODY_LIMIT
 from tapes.keeping import open_projector
 from tapes.listening import Listen
+from tapes.redact import Redactor
+from tapes.rows import NO_ORG
 from tapes.store.base import Store
 
 _BACKLOG = 1024
@@ -31,9 +33,17 @@ class IngestServer:
     """The door, listening from the moment at which it is made. Raises BadSetting."""
 
     def __init__(
-        self, store: Store, listen: Listen, access: Access, *, body_limit: int = BODY_LIMIT
+        self,
+        store: Store,
+        listen: Listen,
+        access: Access,
+        *,
+        tenants: Mapping[str, str] | None = None,
+        org_id: str = NO_ORG,
+        body_limit: int = BODY_LIMIT,
+        redactor: Callable[[], Redactor] = Redactor,
     ) -> None:
-        if not listen.is_loopback and access.token is None:
+        if not listen.is_loopback and access.token is None and not tenants:
             raise BadSetting(
                 f"{listen} can be reached by strangers, and no token is set",
                 "set one: TAPES_INGEST_TOKEN=…, or listen on 127.0.0.1",
@@ -41,7 +51,15 @@ class IngestServer:
         self.access = access
         self._socket = _listening(listen)
         self._projector = open_projector(store)
-        app = ingest_app(store, access=access, body_limit=body_limit, kept=self._projector.wake)
+        app = ingest_app(
+            store,
+            access=access,
+            tenants=tenants,
+            org_id=org_id,
+            body_limit=body_limit,
+            redactor=redactor,
+            kept=self._projector.wake,
+        )
         self._server = _Server(
             uvicorn.Config(
                 app,

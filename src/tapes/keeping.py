@@ -3,6 +3,8 @@
 Rule 1: a store that is gone stops nobody who only adds to it: turns wait in its spool. One that
         cannot be read is an error before anything is added.
 Rule 2: erasing from a store that was opened here reaches its spool.
+Rule 3: what a project declares as secret comes to rest in no log of it: neither in one that lies
+        there, nor in one elsewhere that is kept from there.
 """
 
 import importlib.util
@@ -11,19 +13,22 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 
 from tapes.capture.inside import Inside
 from tapes.capture.log import Log
-from tapes.capture.noticed import Noticed
+from tapes.capture.noticed import KEPT_HEADERS, Noticed
 from tapes.capture.spool import Spool
 from tapes.config import FOLDER
 from tapes.errors import TapesError, UnavailableStore
 from tapes.lanes import own_work
 from tapes.opening import Where, require_extra
 from tapes.prices import Prices
+from tapes.project import declared_secrets
 from tapes.projector import Projector
 from tapes.providers.reading import DropReason
+from tapes.redact import SECRET_PATTERNS, Redactor, SecretPattern
 from tapes.store.base import Store
 from tapes.store.sqlite import open_sqlite
 from tapes.tape.beside import make_local
@@ -52,7 +57,8 @@ def open_store(where: Where) -> Store:
             with suppress(OSError):  # what is wrong shows when the file is opened
                 make_local(folder)
         store = open_sqlite(where.path)
-    store.when_erasing(open_spool(where).purge)
+    spool = open_spool(where)
+    store.when_erasing(spool.purge, spool.unsearched)
     return store
 
 
@@ -62,11 +68,18 @@ def open_spool(where: Where) -> Spool:
     return Spool(where.spool)
 
 
-def open_log(where: Where) -> Log:
-    """The log of a store, which may be gone just now. Raises MissingExtra."""
-    require_extra(where)
+def secrets_of(where: Where) -> tuple[SecretPattern, ...]:
+    """The forms of secrets that come to rest in no log there (rule 3). Raises BadRule."""
+    folders = [Path.cwd(), *(() if where.dsn is not None else (Path(where.path).parent,))]
+    declared = dict.fromkeys(chain.from_iterable(map(declared_secrets, folders)))
+    return (*SECRET_PATTERNS, *declared)
 
-    return Log(lambda: open_store(where), open_spool(where))
+
+def open_log(where: Where) -> Log:
+    """The log of a store, which may be gone just now. Raises MissingExtra, BadRule."""
+    require_extra(where)
+    redactor = Redactor(patterns=secrets_of(where), keep=KEPT_HEADERS)
+    return Log(lambda: open_store(where), open_spool(where), redactor=redactor)
 
 
 def open_projector(store: Store) -> Projector:

@@ -229,7 +229,7 @@ def without_sample(headers: Headers) -> tuple[Headers, int | None]:
     """The headers as they are sent, and the number of the sample that they asked for."""
     for name, value in headers:
         if name.lower() == SAMPLE_HEADER:
-            if not value.strip().isdigit():
+            if not value.strip().isdecimal():
                 raise_refusal(
                     TapeFailed(
                         f"{SAMPLE_HEADER}: {value!r} is not a number from 0 up",

@@ -23,7 +23,7 @@ class Listen:
         Raises BadSetting.
         """
         host, _, port = text.strip().rpartition(":")
-        if not port.isdigit() or int(port) > 65535:
+        if not port.isdecimal() or int(port) > 65535:
             raise BadSetting(f"{text!r} is no address to listen on", "for example: 127.0.0.1:8080")
         return cls(host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port))
 

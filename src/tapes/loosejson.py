@@ -33,6 +33,16 @@ def loose(data: bytes | str) -> Json:
         raise ValueError("nested too deeply") from None
 
 
+def as_it_was_kept(text: str) -> Json:
+    """The value of a text that a store of ours wrote: nothing is left in it to make storable."""
+    if _fast_reader is not None:
+        try:
+            return _fast_reader(text)
+        except ValueError:
+            pass
+    return loose(text)
+
+
 def packed(value: Json) -> bytes:
     """A value as compact UTF-8 in the order that it has: to remember it by, not to keep it."""
     if _fast_writer is not None:

@@ -109,6 +109,26 @@ def declared_upstreams(folder: str | os.PathLike[str]) -> tuple[dict[str, str], 
     return upstreams, str(file)
 
 
+def declared_secrets(folder: str | os.PathLike[str]) -> tuple[SecretPattern, ...]:
+    """Every pattern of secrets in the nearest `tapes.toml`, whichever tapes it stands for.
+
+    For what keeps the calls of all of them. Raises BadRule.
+    """
+    file = _nearest_file(Path(os.path.abspath(folder)) / "a tape")
+    if file is None:
+        return ()
+    declared_for(file)  # what is wrong anywhere in it is an error here too
+    content = _content(file)
+    sections = [(content, str(file))]
+    tapes = content.get("tape", [])
+    sections += [(each, f"{file}: [[tape]] {number}") for number, each in enumerate(tapes, 1)]
+    return tuple(
+        pattern
+        for section, where in sections
+        for pattern in _with(Declared(), {"secret": section.get("secret", [])}, where).patterns
+    )
+
+
 def _content(file: Path) -> dict[str, Any]:
     import tomllib
 

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from tapes.access import LOOPBACK_NAMES, Access, name_of, token_hash
 from tapes.budget import Limits
@@ -112,12 +113,36 @@ def token_of(settings: Settings, section: str = "proxy") -> str | None:
     """The hash of the token that settings give, or None. Raises BadSetting."""
     if settings[f"{section}.token"]:
         return token_hash(settings[f"{section}.token"])
-    hashed = settings[f"{section}.token_sha256"]
-    if hashed is None:
-        return None
-    if len(hashed) != 64 or set(hashed.lower()) - set("0123456789abcdef"):
-        raise settings.wrong(f"{section}.token_sha256", "a SHA-256 has 64 hex digits")
-    return str(hashed).lower()
+    key = f"{section}.token_sha256"
+    return None if settings[key] is None else sha256_of(settings, key, settings[key])
+
+
+def tenants_of(settings: Settings, section: str) -> dict[str, str]:
+    """Tenants by the hashes of their tokens, as settings give them. Raises BadSetting."""
+    key = f"{section}.tenants"
+    return {
+        sha256_of(settings, key, hashed): _org(settings, key, org)
+        for org, hashed in settings[key].items()
+    }
+
+
+def org_of(settings: Settings, section: str) -> str:
+    """The tenant of who names none. Raises BadSetting."""
+    return _org(settings, f"{section}.org", settings[f"{section}.org"])
+
+
+def sha256_of(settings: Settings, key: str, text: str) -> str:
+    """A hash as settings give it. Raises BadSetting."""
+    if len(text) != 64 or set(text.lower()) - set("0123456789abcdef"):
+        raise settings.wrong(key, "a SHA-256 has 64 hex digits")
+    return text.lower()
+
+
+def _org(settings: Settings, key: str, text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise settings.wrong(key, "a tenant is a UUID") from None
 
 
 # --- a server ---------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from uuid import UUID
 
 import uvicorn
 
@@ -36,7 +35,7 @@ from tapes.keeping import open_log, open_projector, open_store
 from tapes.listening import Listen
 from tapes.opening import Where
 from tapes.projector import Projector
-from tapes.server import ProxyServer, run_loop
+from tapes.server import ProxyServer, org_of, run_loop, sha256_of, tenants_of
 from tapes.store.base import Store
 
 log = logging.getLogger(__name__)
@@ -75,11 +74,10 @@ def keys_of(settings: Settings, listen: Listen) -> Keys:
     keys = Keys(
         read=_hash_of(settings, "api.token"),
         admin=_hash_of(settings, "api.admin_token"),
-        tenants={_sha256(settings, "api.tenants", hashed): _uuid(settings, org)
-                 for org, hashed in settings["api.tenants"].items()},
-        org_id=_uuid(settings, settings["api.org"], "api.org"),
+        tenants=tenants_of(settings, "api"),
+        org_id=org_of(settings, "api"),
         hosts=LOOPBACK_NAMES | {name_of(str(listen))} | set(map(name_of, settings["api.hosts"])),
-    )  # fmt: skip
+    )
     if not listen.is_loopback and not (keys.read and keys.admin):
         raise BadSetting(
             f"{listen} can be reached by strangers, and it needs a token to read and one to change",
@@ -92,20 +90,7 @@ def _hash_of(settings: Settings, key: str) -> str | None:
     if settings[key]:
         return token_hash(settings[key])
     hashed = settings[f"{key}_sha256"]
-    return None if hashed is None else _sha256(settings, f"{key}_sha256", hashed)
-
-
-def _sha256(settings: Settings, key: str, text: str) -> str:
-    if len(text) != 64 or set(text.lower()) - set("0123456789abcdef"):
-        raise settings.wrong(key, "a SHA-256 has 64 hex digits")
-    return text.lower()
-
-
-def _uuid(settings: Settings, text: str, key: str = "api.tenants") -> str:
-    try:
-        return str(UUID(text))
-    except ValueError:
-        raise settings.wrong(key, "a tenant is a UUID") from None
+    return None if hashed is None else sha256_of(settings, f"{key}_sha256", hashed)
 
 
 def bounds_of(settings: Settings) -> Bounds:

@@ -37,6 +37,12 @@ def test_prompts_come_first_and_pages_go_on(store: SqlStore) -> None:
         assert in_prompt == [True] * 4 + [False] * 4
 
 
+def test_digits_that_are_no_numbers_are_texts(store: SqlStore) -> None:
+    with served(store) as client:
+        assert got(client, "/v1/find", id="\u00b2")["items"] == []
+        assert refused(client, "/v1/search", 400, q="x", cursor="0.\u00b2")["code"] == "bad-cursor"
+
+
 @pytest.mark.parametrize("q", ["", "   ", "(", '"open', "!!!", "colour:red"])
 def test_a_search_that_cannot_be_read_is_an_error(client: httpx.Client, q: str) -> None:
     assert refused(client, "/v1/search", 400, q=q)["code"] == "bad-query"

@@ -1,12 +1,15 @@
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tapes.api.sessions import Told
 from tapes.projector import Projector
-from tapes.rows import time_text
+from tapes.rows import Session, time_text
+from tapes.store.base import Listed
 from tapes.store.sql import SqlStore
 from tests.api.serving import got, refused, seeded, served
 from tests.contracts.test_store import fill, many
@@ -300,3 +303,13 @@ def test_no_search_makes_the_server_fail(client: httpx.Client, text: str) -> Non
     for path, name in (("/v1/search", "q"), ("/v1/find", "id"), ("/v1/facets/model", "begins")):
         answer = client.get(path, params={name: text})
         assert answer.status_code in (200, 400), answer.text
+
+
+def test_an_item_says_whether_its_session_lives_as_of_each_answer() -> None:
+    told = Told(2)
+    ids = [f"{n:08d}-0000-4000-8000-000000000000" for n in range(5)]
+    lists = [Listed(Session(id=each, last_seen_at=1_000)) for each in ids]
+    for moment, lives in ((2_000, True), (10**15, False), (2_000, True)):
+        items = orjson.loads(orjson.dumps(told.items_of(lists, moment)))
+        assert [item["id"] for item in items] == ids
+        assert {item["live"] for item in items} == {lives}

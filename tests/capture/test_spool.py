@@ -1,5 +1,6 @@
 """Where turns wait: whole files, in order, that outlive whoever wrote them."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,6 +98,59 @@ def test_a_damaged_file_stands_aside_and_holds_up_no_other(tmp_path: Path, place
     assert drained(spool) == [turn(2)]
     assert spool.counts()["damaged"] == 1
     assert file.with_suffix(".damaged").read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("place", "is_unsearched"), [(0, False), (16, False), ("second", True)], ids=str
+)
+def test_erasing_reaches_what_was_set_aside_and_names_what_it_cannot_read(
+    tmp_path: Path, place: int | str, is_unsearched: bool
+) -> None:
+    spool = Spool(tmp_path / "spool")
+    turns = [turn(1, "gone"), turn(2, "stays"), turn(3, "gone")]
+    file = spool.put(turns)
+    data = bytearray(file.read_bytes())
+    place = data.find(b"question 2") if isinstance(place, str) else place
+    data[place] ^= 0xFF
+    file.write_bytes(data)
+    assert drained(spool) == []
+    aside = file.with_suffix(".damaged")
+    before = spool.unsearched()
+    assert spool.purge(NO_ORG, [session_id_of(turns[0].envelope)]) == 2
+    left = aside.read_bytes()
+    assert b"question 1" not in left
+    assert b"question 3" not in left
+    assert b"2" in left
+    assert spool.purge(NO_ORG, [session_id_of(turns[1].envelope)]) == (0 if is_unsearched else 1)
+    assert spool.unsearched() == before == ((str(aside),) if is_unsearched else ())
+    assert aside.exists() is is_unsearched
+
+
+def test_a_file_that_is_cut_keeps_what_cannot_be_read_and_no_more(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    file = spool.put([turn(1, "gone"), turn(2, "gone")])
+    file.write_bytes(file.read_bytes()[:-5])
+    assert spool.purge(NO_ORG, [session_id_of(turn(1, "gone").envelope)]) == 1
+    assert b"question 1" not in file.read_bytes()
+    assert spool.unsearched() == (str(file),)
+    file.write_bytes(file.read_bytes()[:5])
+    assert spool.unsearched() == (str(file),)
+
+
+def test_erasing_takes_what_a_killed_writer_had_begun(tmp_path: Path) -> None:
+    code = """
+        import os, signal
+        from tapes.capture.spool import Spool
+        from tapes.rows import RawTurn
+        os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        Spool("spool").put([RawTurn(request_id="cut")])
+    """
+    assert run(code, tmp_path).returncode == -9
+    spool = Spool(tmp_path / "spool")
+    mine = tmp_path / "spool" / f"1-{os.getpid()}-1.turns.part"
+    mine.write_bytes(b"")
+    spool.purge(NO_ORG, [])
+    assert list((tmp_path / "spool").iterdir()) == [mine]
 
 
 def test_erasing_takes_the_turns_of_a_session_and_leaves_the_others(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from starlette.responses import PlainTextResponse, Response
 from tapes.api import (
     admin,
     changes,
+    export,
     finding,
     governance,
     models,
@@ -57,6 +58,7 @@ ROUTERS = (
     traces.router,
     turns.router,
     tapes.router,
+    export.router,
     finding.router,
     changes.router,
     governance.router,

@@ -153,7 +153,7 @@ async def stream_changes(
 ) -> Response:
     """Changes as they happen."""
     if last_event_id:
-        if not last_event_id.isdigit() or len(last_event_id) > 18:
+        if not last_event_id.isdecimal() or len(last_event_id) > 18:
             raise BadQuery(f"Last-Event-ID {last_event_id[:40]!r} is no number of a change")
         after = int(last_event_id)
     changes = request.app.state.changes

@@ -71,7 +71,7 @@ def session_item(listed: Listed, now: int) -> SessionItem:
         "started_at": time_text(session.started_at),
         "last_seen_at": time_text(session.last_seen_at),
         "display_title": display_title(session, notes),
-        "live": session.ended_at is None and now - session.last_seen_at < _LIVE_NS,
+        "live": is_live(session, now),
         "rollup": _rollup(session),
         "session_by": session.session_by,
         "placeholder": session.placeholder,
@@ -98,6 +98,11 @@ def session_item(listed: Listed, now: int) -> SessionItem:
     if session.agent_name:
         item["agent_name"] = session.agent_name
     return item
+
+
+def is_live(session: Session, now: int) -> bool:
+    """Whether no end is known, and something came lately."""
+    return session.ended_at is None and now - session.last_seen_at < _LIVE_NS
 
 
 def display_title(session: Session, notes: Notes) -> str:
@@ -483,6 +488,7 @@ def erasure_item(erasure: Erasure, *, planned: bool = False) -> ErasureItem:
         "session_ids": list(erasure.session_ids),
         "tapes": list(erasure.tapes),
         "backups": list(erasure.backups),
+        "unsearched": list(erasure.unsearched),
     }
 
 

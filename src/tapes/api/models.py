@@ -687,6 +687,8 @@ class ErasureItem(TypedDict):
     """committed tapes that were made from these sessions: they are not touched"""
     backups: list[str]
     """files that still hold their content"""
+    unsearched: list[str]
+    """files with something damaged in them, which cannot be searched and may hold their content"""
 
 
 class PolicyItem(TypedDict):

@@ -1,9 +1,11 @@
 """Sessions: the list, one of them, what people say of it, and everything below it."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from orjson import Fragment
 from pydantic import BaseModel, ConfigDict, Field
 
 from tapes.api.asking import (
@@ -22,18 +24,45 @@ from tapes.api.asking import (
 )
 from tapes.api.items import (
     erasure_item,
+    is_live,
     session_item,
     turn_item,
     whole_session,
 )
 from tapes.api.models import ErasureItem, OneSession, SessionPage, TurnPage, WholeSession
-from tapes.api.replies import reply
+from tapes.api.replies import body_of, reply
 from tapes.errors import BadQuery, UnknownId
 from tapes.rows import Projection
 from tapes.store.base import MOST, Ask, Listed, Noun, Page, Project, TurnHead
 from tapes.store.filters import both, is_
 
 router = APIRouter(tags=["sessions"])
+
+
+class Told:
+    """Items of sessions as they were sent, for as long as their sessions are the same values."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._sent: dict[tuple[int, bool], tuple[Listed, Fragment]] = {}
+
+    def items_of(self, page: Iterable[Listed], moment: int) -> list[Fragment]:
+        """The items of a page, ready to be sent."""
+        return [self._item(listed, moment) for listed in page]
+
+    def _item(self, listed: Listed, moment: int) -> Fragment:
+        key = (id(listed), is_live(listed.session, moment))
+        found = self._sent.get(key)
+        if found is None or found[0] is not listed:
+            if len(self._sent) >= self._most:
+                self._sent.clear()
+            # With the session itself, so that nothing else can have its id meanwhile.
+            found = (listed, Fragment(body_of(session_item(listed, moment))))
+            self._sent[key] = found
+        return found[1]
+
+
+_TOLD = Told(2000)
 
 Text = Annotated[str, Query(max_length=1000)]
 # Lists that older clients expect to be whole are, up to so many rows.
@@ -78,7 +107,7 @@ def list_sessions(
 ) -> Response:
     """Sessions, those with a trace that began in [since, until); or one by its harness's id."""
     if harness_id or harness_session_id:
-        _require_alone(request, harness_session_id)
+        required_alone(request, harness_session_id)
         found = project.sessions_of_harness(harness_session_id, harness_id or None)
         items = [session_item(listed, now()) for listed in found]
         return reply(request, {"items": items, "seq": project.seq()})
@@ -90,11 +119,11 @@ def list_sessions(
         until=moment_of("until", until),
         placeholders=placeholders,
     )
-    body = {"items": [session_item(listed, now()) for listed in page.items], **page_facts(page)}
+    body = {"items": _TOLD.items_of(page.items, now()), **page_facts(page)}
     return reply(request, body | counted(project, Noun.SESSIONS, ask.where, count))
 
 
-def _require_alone(request: Request, harness_session_id: str) -> None:
+def required_alone(request: Request, harness_session_id: str) -> None:
     """A look-up by the harness's id is no list: what belongs to lists is refused."""
     if not harness_session_id:
         raise BadQuery("harness_id alone names no session", 0, "add harness_session_id=…")
@@ -183,7 +212,7 @@ def session_traces(
     """A session with its traces, their spans, and all links."""
     listed = _required(project, session_id)
     wanted = payload_of(payload)
-    rows: Projection = project.rows_of_session(listed.session.id)
+    rows: Projection = project.rows_of_session(listed.session.id, payload=wanted != "none")
     return reply(request, whole_session(listed, rows, wanted, now()))
 
 

@@ -7,6 +7,8 @@ Rule 2: files are taken in by the order of their names, which is the order of wr
 Rule 3: a file goes when the store has what is in it. A turn that is delivered twice is kept once,
         because every turn here has an identity.
 Rule 4: what is damaged is set aside under another name, never thrown away and never in the way.
+Rule 5: erasing goes through all of it, also through what was set aside, turn by turn. What cannot
+        be read stays, for nobody can say whose it is, and its file is named.
 
 What comes here is clean: it holds no secrets. Knows nothing of stores.
 """
@@ -19,6 +21,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tapes.exchange import Response
@@ -134,31 +137,54 @@ class Spool:
     # --- erasing
 
     def purge(self, org_id: str, session_ids: Iterable[str]) -> int:
-        """Erase the turns of these sessions, and give their number."""
+        """Erase the turns of these sessions, and give their number (rule 5). Raises OSError."""
         sessions = frozenset(session_ids)
 
         def belongs(turn: RawTurn) -> bool:
             mine = (turn.envelope.org_id or NO_ORG) == org_id
             return mine and session_id_of(turn.envelope) in sessions
 
-        return sum(self._without(file, belongs) for file in (*self._waiting(), *self._aside()))
+        self._sweep_abandoned()
+        return sum(self._without(file, belongs) for file in self._files())
 
-    def _aside(self) -> Iterator[Path]:
-        return (Path(e.path) for e in _entries(self.folder) if e.name.endswith(_REFUSED))
+    def unsearched(self) -> tuple[str, ...]:
+        """Files with something in them that cannot be read, and may be anybody's."""
+        found = (file for file in self._files() if any(p.turn is None for p in _parts_of(file)))
+        return tuple(map(str, found))
+
+    def _files(self) -> Iterator[Path]:
+        kinds = (_NAME, _REFUSED, _DAMAGED)
+        names = sorted(e.name for e in _entries(self.folder) if e.name.endswith(kinds))
+        return (self.folder / name for name in names)
 
     def _without(self, file: Path, belongs: Callable[[RawTurn], bool]) -> int:
-        try:
-            turns = list(_read(file))
-        except (DamagedFile, OSError):
-            return 0
-        left = [turn for turn in turns if not belongs(turn)]
-        if len(left) == len(turns):
+        parts = _parts_of(file)
+        left = [part for part in parts if part.turn is None or not belongs(part.turn)]
+        if len(left) == len(parts):
             return 0
         if left:
-            _write(file, [_record(turn) for turn in left])
+            _write_parts(file, left)
         else:
             file.unlink(missing_ok=True)
-        return len(turns) - len(left)
+        return len(parts) - len(left)
+
+    def _sweep_abandoned(self) -> None:
+        """Take away what processes that are gone had begun to write."""
+        for entry in _entries(self.folder):
+            if entry.name.endswith(_PART) and not _is_being_written(entry.name):
+                with suppress(OSError):
+                    os.unlink(entry.path)
+
+
+def _is_being_written(name: str) -> bool:
+    pid = name.split("-")[1] if name.count("-") >= 2 else ""
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _entries(folder: Path) -> list["os.DirEntry[str]"]:
@@ -173,15 +199,21 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
 
 
 def _write(file: Path, records: Sequence[bytes]) -> None:
+    framed = [b"".join((_head_of(record), record)) for record in records]
+    _write_bytes(file, [_MARK + len(records).to_bytes(4, "big"), *framed])
+
+
+def _head_of(record: bytes) -> bytes:
+    return len(record).to_bytes(8, "big") + zlib.crc32(record).to_bytes(4, "big")
+
+
+def _write_bytes(file: Path, pieces: Iterable[bytes]) -> None:
     part = file.with_name(f"{file.name}{_PART}")
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(fd, "wb") as out:
-            out.write(_MARK + len(records).to_bytes(4, "big"))
-            for record in records:
-                out.write(len(record).to_bytes(8, "big"))
-                out.write(zlib.crc32(record).to_bytes(4, "big"))
-                out.write(record)
+            for piece in pieces:
+                out.write(piece)
             out.flush()
             os.fsync(out.fileno())
         os.replace(part, file)
@@ -216,6 +248,48 @@ def _read(file: Path) -> Iterator[RawTurn]:
             if len(record) != size or zlib.crc32(record) != check:
                 raise DamagedFile(f"{file}: turn {number + 1} is not what was written")
             yield _turn(file, record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A turn of a file with its bytes there; None where it cannot be read."""
+
+    data: bytes
+    turn: RawTurn | None
+
+
+def _parts_of(file: Path) -> list[_Part]:
+    """All of a file, also of a damaged one: each turn that can be read, and what lies between."""
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return []
+    at, parts = len(_MARK) + 4, list[_Part]()
+    if len(data) < at:
+        return [_Part(data, None)] if data else []
+    while at < len(data):
+        begin = at + 12
+        end = begin + int.from_bytes(data[at : at + 8], "big")
+        if begin > len(data) or end > len(data):
+            return [*parts, _Part(data[at:], None)]  # where the next one begins, nobody knows
+        parts.append(_Part(data[at:end], _readable(file, data[at:end])))
+        at = end
+    return parts
+
+
+def _readable(file: Path, framed: bytes) -> RawTurn | None:
+    record = framed[12:]
+    if _head_of(record) != framed[:12]:
+        return None
+    with suppress(DamagedFile):
+        return _turn(file, record)
+    return None
+
+
+def _write_parts(file: Path, parts: Sequence[_Part]) -> None:
+    """What is left of a file, as it was; what cannot be read stays where it can be looked at."""
+    head = _MARK + len(parts).to_bytes(4, "big")
+    _write_bytes(file, [head, *(part.data for part in parts)])
 
 
 def _record(turn: RawTurn) -> bytes:

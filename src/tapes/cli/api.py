@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from tapes.errors import BadSetting, MissingExtra
 from tapes.listening import Listen
 from tapes.opening import Where
 from tapes.pointing import SHOWN, upstreams_set_in, variables_of
-from tapes.server import access_of, proxy_setup, token_of
+from tapes.redact import Redactor
+from tapes.server import access_of, org_of, proxy_setup, tenants_of, token_of
 from tapes.services.sources import configuration_file, source_list
 
 READ_FILE, ADMIN_FILE = "api-token", "api-admin-token"
@@ -148,6 +150,7 @@ def _ingest(settings: Settings) -> Any:
     """What makes the private door, and where it listens. Raises BadSetting, MissingExtra."""
     try:
         from tapes.ingest.app import ingest_app
+        from tapes.keeping import secrets_of
     except ImportError as error:
         raise MissingExtra(
             f"the private door is an extra, and {error.name} is not installed",
@@ -155,15 +158,26 @@ def _ingest(settings: Settings) -> Any:
         ) from error
     listen = Listen.of(settings["ingest.listen"])
     token = token_of(settings, "ingest")
-    if not listen.is_loopback and token is None:
+    tenants, org_id = tenants_of(settings, "ingest"), org_of(settings, "ingest")
+    if not listen.is_loopback and token is None and not tenants:
         raise BadSetting(
             f"{listen} can be reached by strangers, and no token is set",
             "set one: TAPES_INGEST_TOKEN=…, or listen on 127.0.0.1",
         )
     access, limit = access_of(settings, "ingest", token), settings["ingest.body_limit"]
+    redactor = partial(Redactor, patterns=secrets_of(where_of(settings)))
 
     def made(store: Any, wake: Any, addresses: Any) -> Any:
-        return ingest_app(store, access=access, body_limit=limit, kept=wake, addresses=addresses)
+        return ingest_app(
+            store,
+            access=access,
+            tenants=tenants,
+            org_id=org_id,
+            body_limit=limit,
+            redactor=redactor,
+            kept=wake,
+            addresses=addresses,
+        )
 
     return made, listen
 

@@ -68,8 +68,9 @@ def copy(
 ) -> None:
     """Copy the log to another database, of either kind, and derive there.
 
-    All tenants' turns go over, with what people said of sessions: names, tags, pins. Doing it
-    again adds what is new. Erasures and the audit stay where they are.
+    All tenants' turns go over, with what people said of sessions (names, tags, pins), the audit,
+    erasures and how long things are kept. Doing it again adds what is new, and erases there what
+    was erased here.
 
     \b
     Example:
@@ -90,6 +91,15 @@ def copy(
         finally:
             other.close()
     if as_json:
-        write_json({"from": log.name, "to": str(where), "turns": done.turns, "new": done.new})
+        write_json(
+            {
+                "from": log.name,
+                "to": str(where),
+                "turns": done.turns,
+                "new": done.new,
+                "records": done.records,
+            }
+        )
     else:
-        write(f"{where}: {count(done.new, 'turn')} added of {done.turns}")
+        others = f", {count(done.records, 'record')} of the audit and the like"
+        write(f"{where}: {count(done.new, 'turn')} added of {done.turns}{others}")

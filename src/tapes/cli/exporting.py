@@ -13,50 +13,24 @@ from pathlib import Path
 from typing import IO
 
 from tapes.errors import ForeignFile, UnwritableTape
-from tapes.exporting import otlp_document, parquet_file
-from tapes.jsontext import compact
+from tapes.exporting import Export, Form, sessions_found
 from tapes.rows import NO_ORG, RawTurn
-from tapes.store.base import MOST, Ask, Kept, Project, Store
+from tapes.store.base import Kept, Project, Store
 from tapes.store.filters import Condition
-from tapes.turnlines import line_of, turn_of
+from tapes.turnlines import turn_of
 
 _AT_ONCE = 200
 
 
-def session_ids(log: Project, where: Condition) -> Iterator[str]:
-    """The sessions that a query finds, the oldest first."""
-    ask = Ask(where, "started_at", descending=False, limit=MOST)
-    while True:
-        page = log.sessions(ask)
-        yield from (listed.session.id for listed in page.items)
-        if page.next_cursor is None:
-            return
-        ask = replace(ask, cursor=page.next_cursor)
-
-
 def written(
-    log: Project, where: Condition, target: str, kind: str, force: bool, content: bool
-) -> tuple[int, int]:
-    """Write what a query finds; gives the number of sessions, and of turns or spans.
-
-    Raises UnwritableTape, MissingExtra.
-    """
-    ids = list(session_ids(log, where))
+    log: Project, where: Condition, target: str, form: Form, *, force: bool, content: bool
+) -> Export:
+    """Write what a query finds. Raises UnwritableTape, MissingExtra."""
+    export = Export(log, form, content=content)
     with _file(target, force) as out:
-        if kind == "jsonl":
-            number = 0
-            for session_id in ids:
-                for turn in log.stream_turns(session_id=session_id):
-                    out.write(line_of(turn).encode() + b"\n")
-                    number += 1
-            return len(ids), number
-        rows = [log.rows_of_session(session_id) for session_id in ids]
-        if kind == "otlp":
-            out.write(compact(otlp_document(rows, content=content)).encode() + b"\n")
-        else:
-            parquet_file(rows, out)
-        spans = sum(len(each.spans) for each in rows)
-    return len(ids), spans
+        for piece in export.pieces(sessions_found(log, where)):
+            out.write(piece)
+    return export
 
 
 @contextmanager

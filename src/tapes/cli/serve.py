@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,17 @@ from tapes.config import FOLDER, INGEST, PROXY, STORAGE, Settings, read_settings
 from tapes.errors import MissingExtra
 from tapes.opening import Where, require_extra
 from tapes.pointing import SHOWN, upstreams_set_in, variables_of
-from tapes.server import Listen, ProxyServer, access_of, proxy_setup, run_proxy, token_of
+from tapes.redact import Redactor
+from tapes.server import (
+    Listen,
+    ProxyServer,
+    access_of,
+    org_of,
+    proxy_setup,
+    run_proxy,
+    tenants_of,
+    token_of,
+)
 
 
 def pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> Any:
@@ -311,14 +322,23 @@ def ingest(
     token = _token(settings, address, new_token=new_token, section="ingest")
     # They bring a web framework and the database's parts with them.
     from tapes.ingesting import IngestServer, run_ingest
-    from tapes.keeping import open_store
+    from tapes.keeping import open_store, secrets_of
 
     where = Where.in_settings(settings)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    tenants, org_id = tenants_of(settings, "ingest"), org_of(settings, "ingest")
+    redactor = partial(Redactor, patterns=secrets_of(where))
     store = open_store(where)
     try:
-        access = access_of(settings, "ingest", token.hash)
-        server = IngestServer(store, address, access, body_limit=settings["ingest.body_limit"])
+        server = IngestServer(
+            store,
+            address,
+            access_of(settings, "ingest", token.hash),
+            tenants=tenants,
+            org_id=org_id,
+            body_limit=settings["ingest.body_limit"],
+            redactor=redactor,
+        )
         run_ingest(server, lambda up: _tell_ingest(up.address, where, token, as_json=as_json))
     finally:
         store.close()

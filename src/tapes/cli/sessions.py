@@ -25,6 +25,7 @@ from tapes.cli.output import (
     write_json_list,
 )
 from tapes.errors import BadSetting
+from tapes.exporting import Form
 from tapes.rows import Span, SpanKind, Status, Trace, time_text
 from tapes.store.base import MOST, Ask, Listed, Noun, Project
 from tapes.store.filters import EVERYTHING, parse
@@ -294,12 +295,14 @@ def delete(
         note(f"a tape made from it is not touched: {path}")
     for path in done.backups:
         note(f"a backup still holds it: {path}")
+    for path in done.unsearched:
+        note(f"it may hold some of it, what is damaged in it cannot be searched: {path}")
 
 
 # --- out and in -------------------------------------------------------------------------------
 
 
-_KINDS = click.Choice(["jsonl", "otlp", "parquet"])
+_KINDS = click.Choice([str(form) for form in Form])
 
 
 @sessions.command("export")
@@ -334,15 +337,17 @@ def export(
     """
     from tapes.cli.exporting import written
 
-    chosen = kind or _kind_of(target)
+    form = Form(kind or _kind_of(target))
     text = " ".join(query)
+    where = parse(text) if text else EVERYTHING
     with project(store, org, config_dir) as log:
-        number = written(log, parse(text) if text else EVERYTHING, target, chosen, force, content)
-        log.note("export", by="command line", details={"format": chosen, "query": text})
+        done = written(log, where, target, form, force=force, content=content)
+        log.note("export", by="command line", details={"format": form, "query": text})
     if as_json and target != "-":
-        write_json({"file": target, "format": chosen, "sessions": number[0], "rows": number[1]})
+        told = {"file": target, "format": form, "sessions": done.sessions, "rows": done.rows}
+        write_json(told)
         return
-    note(f"{target}: {count(number[0], 'session')}, {number[1]} rows")
+    note(f"{target}: {count(done.sessions, 'session')}, {done.rows} rows")
 
 
 def _kind_of(target: str) -> str:

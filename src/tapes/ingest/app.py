@@ -12,13 +12,15 @@
 
 Rule 1: nobody is answered whom the access does not allow, and a web page is never allowed.
 Rule 2: success is said of what is durable, and of nothing else.
-Rule 3: what is asked at the wrong port is refused with the right one, and never taken and lost.
+Rule 3: what comes belongs to the tenant whose token it came with, on every path alike.
+Rule 4: what is asked at the wrong port is refused with the right one, and never taken and lost.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -32,10 +34,18 @@ from tapes.errors import BadEnvelope, OversizeBody, StoreBusy, TapesError, Unava
 from tapes.ingest.bodies import BODY_LIMIT, LARGE, body_of
 from tapes.ingest.contract import DOCUMENT
 from tapes.ingest.counting import Counts
-from tapes.ingest.doors import Scope, guarded
+from tapes.ingest.doors import ORG, Scope, guarded
 from tapes.ingest.keeping import UNDER_WAY, Keeper
 from tapes.ingest.otel import Otel
-from tapes.ingest.turns import Told, provider_label, transcript_of, turn_of, value_of_body
+from tapes.ingest.senders import Senders
+from tapes.ingest.turns import (
+    Told,
+    of_tenant,
+    provider_label,
+    transcript_of,
+    turn_of,
+    value_of_body,
+)
 from tapes.jsontext import Json
 from tapes.redact import Redactor
 from tapes.rows import NO_ORG, RawTurn
@@ -56,6 +66,8 @@ def ingest_app(
     store: Store,
     *,
     access: Access | None = None,
+    tenants: Mapping[str, str] | None = None,
+    org_id: str = NO_ORG,
     body_limit: int = BODY_LIMIT,
     under_way: int = UNDER_WAY,
     redactor: Callable[[], Redactor] = Redactor,
@@ -64,13 +76,14 @@ def ingest_app(
 ) -> App:
     """The application over a store. `kept` is called when something new is durable.
 
+    `tenants` are tenant by the hash of its token; `org_id` is the tenant of who names none.
     `addresses` is where the other servers are, for requests that came to the wrong one.
 
     It holds nothing that must be closed; what was acknowledged is in the store.
     """
     counts, keeper = Counts(), Keeper(store, under_way=under_way, kept=kept)
     doors = _Doors(keeper, counts, body_limit, redactor)
-    otel = Otel(keeper, counts, store.project(NO_ORG), body_limit, redactor)
+    otel = Otel(keeper, counts, store.project, body_limit, redactor)
     routes = [
         Route("/ping", _ping, methods=["GET"]),
         Route("/metrics", doors.metrics, methods=["GET"]),
@@ -82,7 +95,8 @@ def ingest_app(
         Route("/v1/logs", otel.logs, methods=["POST"]),
         Route("/v1/metrics", otel.metrics, methods=["POST"]),
     ]
-    return guarded(Starlette(routes=routes), access or Access(), addresses)
+    senders = Senders(access or Access(), tenants or {}, org_id)
+    return guarded(Starlette(routes=routes), senders, addresses)
 
 
 async def _ping(_request: Request) -> Response:
@@ -113,11 +127,11 @@ class _Doors:
 
     async def turn(self, request: Request) -> Response:
         """Keep one turn."""
-        agent = request.headers.get(AGENT, "")
+        agent, org = request.headers.get(AGENT, ""), str(request.scope[ORG])
         try:
             with self._keeper.room() as more:
                 data = await body_of(request, self._limit, more)
-                told = await _worked(data, lambda: self._told(value_of_body(data), agent))
+                told = await _worked(data, lambda: self._told(value_of_body(data), agent, org))
                 receipt = (await self._keeper.keep([told.turn]))[0]
         except TapesError as error:
             return self._refused(error, "unknown", 502)
@@ -128,10 +142,11 @@ class _Doors:
         status, answer = self._outcome(told, receipt, len(data))
         return JSONResponse(answer, status)
 
-    def _told(self, payload: Json, agent: str) -> Told:
-        return turn_of(
+    def _told(self, payload: Json, agent: str, org: str) -> Told:
+        told = turn_of(
             payload, received_at=time.time_ns(), agent_name=agent, redactor=self._redactor
         )
+        return replace(told, turn=of_tenant(told.turn, org))
 
     def _outcome(self, told: Told, receipt: Receipt, size: int) -> tuple[int, dict[str, Json]]:
         """Status and answer for a turn that is kept."""
@@ -158,12 +173,14 @@ class _Doors:
 
     async def batch(self, request: Request) -> Response:
         """Keep many turns; each has its own answer, in the order in which they came."""
-        agent = request.headers.get(AGENT, "")
+        agent, org = request.headers.get(AGENT, ""), str(request.scope[ORG])
         is_lines = "ndjson" in request.headers.get("content-type", "")
         try:
             with self._keeper.room() as more:
                 data = await body_of(request, self._limit, more)
-                told = await _worked(data, lambda: self._all_told(_items(data, is_lines), agent))
+                told = await _worked(
+                    data, lambda: self._all_told(_items(data, is_lines), agent, org)
+                )
                 turns = [item.turn for item in told if isinstance(item, Told)]
                 receipts = await self._keeper.keep(turns)
         except TapesError as error:
@@ -175,11 +192,11 @@ class _Doors:
         results = self._results(told, receipts, len(data) // max(len(told), 1))
         return JSONResponse(_summary(results), 200)
 
-    def _all_told(self, items: Sequence[Json], agent: str) -> list[Told | BadEnvelope]:
+    def _all_told(self, items: Sequence[Json], agent: str, org: str) -> list[Told | BadEnvelope]:
         told: list[Told | BadEnvelope] = []
         for item in items:
             try:
-                told.append(self._told(_unbroken(item), agent))
+                told.append(self._told(_unbroken(item), agent, org))
             except BadEnvelope as error:
                 told.append(error)
         return told
@@ -201,11 +218,11 @@ class _Doors:
 
     async def transcript(self, request: Request) -> Response:
         """Keep an agent's own log, or what it tells of how a sub-agent began."""
-        subject = request.headers.get(SUBJECT, "")
+        subject, org = request.headers.get(SUBJECT, ""), str(request.scope[ORG])
         try:
             with self._keeper.room() as more:
                 data = await body_of(request, self._limit, more)
-                turn = await _worked(data, lambda: self._transcript(data, subject))
+                turn = await _worked(data, lambda: self._transcript(data, subject, org))
                 receipt = (await self._keeper.keep([turn]))[0]
         except TapesError as error:
             return self._refused(error, "transcript", 500)
@@ -225,13 +242,14 @@ class _Doors:
         agent = turn.meta.get("agent_id", "") if isinstance(turn.meta, dict) else ""
         return JSONResponse(answer | ({"agent_id": agent} if agent else {}), 202)
 
-    def _transcript(self, data: bytes, subject: str) -> RawTurn:
-        return transcript_of(
+    def _transcript(self, data: bytes, subject: str, org: str) -> RawTurn:
+        turn = transcript_of(
             value_of_body(data),
             received_at=time.time_ns(),
             subject=subject,
             redactor=self._redactor,
         )
+        return of_tenant(turn, org)
 
 
 async def _worked(data: bytes, work: Callable[[], Any]) -> Any:

@@ -26,7 +26,7 @@ async def body_of(request: Request, limit: int, more: Callable[[int], None]) -> 
     Raises OversizeBody, UnsupportedCoding, UndecodableBody, and what `more` raises.
     """
     told = request.headers.get("content-length", "")
-    if told.isdigit() and int(told) > limit:
+    if told.isdecimal() and int(told) > limit:
         raise too_large(limit)
     pieces, size = list[bytes](), 0
     try:

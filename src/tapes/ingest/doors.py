@@ -3,6 +3,7 @@
 Rule 1: the token comes in `x-tapes-token`, in `Authorization: Bearer`, or as the first segment of
         the path: `/~TOKEN/…`, for programs that can only set an address.
 Rule 2: a path of another of our servers is answered with that server's address.
+Rule 3: whose it is, is known further in as `scope["tapes.org"]`, and cannot be changed there.
 
 Knows nothing of what is kept.
 """
@@ -11,20 +12,22 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from tapes.access import Access
+from tapes.access import NotAllowed
 from tapes.doors import Door, misdirected
+from tapes.ingest.senders import Senders
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 
+ORG = "tapes.org"
 _OURS = (
     "/ping", "/metrics", "/openapi", "/v1/ingest", "/v1/ingest/batch", "/v1/ingest/transcript",
     "/v1/traces", "/v1/logs", "/v1/metrics",
 )  # fmt: skip
 
 
-def guarded(app: App, access: Access, addresses: Mapping[Door, str]) -> App:
-    """The application, for those whom the access allows."""
+def guarded(app: App, senders: Senders, addresses: Mapping[Door, str]) -> App:
+    """The application, for those who may send."""
 
     async def answer(scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -36,9 +39,14 @@ def guarded(app: App, access: Access, addresses: Mapping[Door, str]) -> App:
         scope, token = _without_token(scope)
         host = _header(scope, b"host") or ""
         origin = _header(scope, b"origin") or None
-        why = access.why_not(host, _header(scope, b"x-tapes-token") or token, origin)
-        if why is not None:
-            await _say(send, why.status, why.why)
+        org = senders.org_of(
+            host=host,
+            token=_header(scope, b"x-tapes-token") or token,
+            origin=origin,
+            org=_header(scope, b"x-tapes-org") or None,
+        )
+        if isinstance(org, NotAllowed):
+            await _say(send, org.status, org.why)
             return
         method, path = scope["method"], scope["path"]
         told = misdirected(Door.INGEST, method, path, addresses)
@@ -48,7 +56,8 @@ def guarded(app: App, access: Access, addresses: Mapping[Door, str]) -> App:
         if path.rstrip("/") not in _OURS:
             await _say(send, 404, f"there is no {method} {path[:100]} here; see GET /openapi")
             return
-        await app({**scope, "path": path.rstrip("/"), "raw_path": None}, receive, send)
+        inner = {**scope, "path": path.rstrip("/"), "raw_path": None, ORG: org}
+        await app(inner, receive, send)
 
     return answer
 

@@ -17,10 +17,11 @@ from tapes.errors import MissingExtra, StoreBusy, TapesError, UnavailableStore
 from tapes.ingest import otlp, protobuf
 from tapes.ingest.bodies import LARGE, body_of
 from tapes.ingest.counting import Counts
+from tapes.ingest.doors import ORG
 from tapes.ingest.keeping import Keeper
 from tapes.ingest.otlp import Received
 from tapes.ingest.sessions import TraceSessions
-from tapes.ingest.turns import value_of_body
+from tapes.ingest.turns import of_tenant, value_of_body
 from tapes.jsontext import Json
 from tapes.redact import Redactor
 from tapes.rows import RawTurn
@@ -44,13 +45,14 @@ class Otel:
         self,
         keeper: Keeper,
         counts: Counts,
-        project: Project,
+        project: Callable[[str], Project],
         limit: int,
         redactor: Callable[[], Redactor],
     ) -> None:
         self._keeper = keeper
         self._counts = counts
-        self._sessions = TraceSessions(project)
+        self._project = project
+        self._sessions: dict[str, TraceSessions] = {}  # by tenant: few, each with a token
         self._limit = limit
         self._redactor = redactor
 
@@ -96,7 +98,8 @@ class Otel:
         try:
             with self._keeper.room() as more:
                 data = await body_of(request, self._limit, more)
-                received = await self._kept(data, lambda: read(data, is_json))
+                org = str(request.scope[ORG])
+                received = await self._kept(org, data, lambda: read(data, is_json))
         except TapesError as error:
             self._counts.signal(signal, "refused", 1, error.slug)
             return _failure(error, is_json=is_json)
@@ -114,18 +117,21 @@ class Otel:
         partial: Json = {_NAMES[signal]: str(rejected), "errorMessage": message}
         return JSONResponse({"partialSuccess": partial} if rejected else {})
 
-    async def _kept(self, data: bytes, read: Callable[[], Received]) -> Received:
+    async def _kept(self, org: str, data: bytes, read: Callable[[], Received]) -> Received:
         received = read() if len(data) <= LARGE else await asyncio.to_thread(read)
         if received.forms:
-            turns = await asyncio.to_thread(self._turns, received)
-            await self._keeper.keep(turns)
-            await asyncio.to_thread(self._sessions.settle, received.forms)
+            sessions = self._sessions.get(org)
+            if sessions is None:
+                sessions = self._sessions[org] = TraceSessions(self._project(org))
+            turns = await asyncio.to_thread(self._turns, received, sessions)
+            await self._keeper.keep([of_tenant(turn, org) for turn in turns])
+            await asyncio.to_thread(sessions.settle, received.forms)
         return received
 
-    def _turns(self, received: Received) -> list[RawTurn]:
+    def _turns(self, received: Received, sessions: TraceSessions) -> list[RawTurn]:
         clean = self._redactor()
         forms = [otlp.clean(form, clean) for form in received.forms]
-        places = self._sessions.places(forms)
+        places = sessions.places(forms)
         now = time.time_ns()
         return [
             otlp.turn_of(form, places[form["trace_id"], form["span_id"]], now) for form in forms

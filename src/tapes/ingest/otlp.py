@@ -147,7 +147,7 @@ def _scope(scope: Form) -> Form:
 
 
 def _enum(value: Json, names: tuple[str, ...]) -> int:
-    if isinstance(value, str) and not value.isdigit():
+    if isinstance(value, str) and not value.isdecimal():
         last = value.rpartition("_")[2].upper()
         return names.index(last) if last in names else 0
     return _number(value)

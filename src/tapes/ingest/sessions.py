@@ -113,7 +113,7 @@ class TraceSessions:
         return Owner(session.harness_id, session.harness_session_id, sure)
 
     def _move(self, trace_id: str, owner: Owner) -> None:
-        own = session_id_of(Envelope(harness_session_id=trace_id))
+        own = session_id_of(Envelope(org_id=self._project.org_id, harness_session_id=trace_id))
         cursor = ""
         while True:
             page = self._project.turns(Ask(cursor=cursor, limit=200), session_id=own)

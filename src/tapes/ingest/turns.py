@@ -23,7 +23,7 @@ from tapes.providers.reading import DropReason, is_turn_request, read
 from tapes.providers.reduced import reduced
 from tapes.providers.turn import Turn, dicts, word
 from tapes.redact import Redactor
-from tapes.rows import RawTurn, Source, moments, nanoseconds
+from tapes.rows import NO_ORG, RawTurn, Source, moments, nanoseconds
 from tapes.wire import codings
 
 # A name of a session, a thread or a call is looked up by an index: it may have so many bytes.
@@ -122,6 +122,11 @@ def identity(request_id: str) -> str:
     if len(raw) <= ID_LIMIT:
         return request_id
     return f"{cut(request_id, 64)}~{hashlib.sha256(raw).hexdigest()}"
+
+
+def of_tenant(turn: RawTurn, org_id: str) -> RawTurn:
+    """The turn as one of this tenant (rule 3)."""
+    return replace(turn, envelope=replace(turn.envelope, org_id="" if org_id == NO_ORG else org_id))
 
 
 # --- one turn ---------------------------------------------------------------------------------

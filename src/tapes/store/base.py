@@ -237,6 +237,8 @@ class Erasure:
     # Committed tapes that were made from these sessions, and files that still hold their content.
     tapes: tuple[str, ...] = ()
     backups: tuple[str, ...] = ()
+    # Files with something damaged in them, which nobody can search.
+    unsearched: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,26 @@ class Correction:
     thread_id: str = ""
     parent_harness_session_id: str | None = None
     reason: str = ""
+
+
+class Records(StrEnum):
+    """What there is beside turns and what is made from them, each after what it names."""
+
+    POLICIES = "policies"
+    ERASURES = "erasures"
+    TOMBSTONES = "tombstones"
+    ERASED_TURNS = "erased_turns"
+    AUDIT = "audit"
+    TAPES = "tapes"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One of these, for another log to take in; `erasure` is what tells the one that it names."""
+
+    kind: Records
+    values: Mapping[str, object]
+    erasure: Mapping[str, object] | None = None
 
 
 # --- seams ------------------------------------------------------------------------------------
@@ -343,8 +365,8 @@ class Project(Protocol):
         """A span with all it holds."""
         ...
 
-    def rows_of_session(self, session_id: str) -> Projection:
-        """The session with its traces, spans and links."""
+    def rows_of_session(self, session_id: str, *, payload: bool = True) -> Projection:
+        """The session with its traces, spans (with or without input and output) and links."""
         ...
 
     def rows_of_trace(self, trace_id: str, *, payload: bool = True) -> Projection:
@@ -446,6 +468,19 @@ class Project(Protocol):
         """Write into the audit: exports, use of keys."""
         ...
 
+    # moving to another log
+    def records(self) -> Iterator[Record]:
+        """What there is beside turns: the audit, erasures, how long things are kept, …"""
+        ...
+
+    def take_records(self, records: Sequence[Record]) -> int:
+        """Take in records of another log, all or none; gives how many are new."""
+        ...
+
+    def erase_as(self, tombstone: Record, *, by: str) -> bool:
+        """Erase a session that another log has erased, with all from before that; was it here?"""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Dirty:
@@ -523,6 +558,10 @@ class Store(Protocol):
         """The tenants of which there are turns."""
         ...
 
+    def orgs_of_records(self) -> tuple[str, ...]:
+        """The tenants of which there is an audit, or anything else beside turns."""
+        ...
+
     # deriving
     def leading(self) -> AbstractContextManager[bool]:
         """Whether this process may derive now, as long as this lasts."""
@@ -584,10 +623,13 @@ class Store(Protocol):
         ...
 
     # erasing
-    def when_erasing(self, purge: Callable[[str, Sequence[str]], int]) -> None:
+    def when_erasing(
+        self, purge: Callable[[str, Sequence[str]], int], unsearched: Callable[[], Sequence[str]]
+    ) -> None:
         """Have this called with tenant and sessions that are about to be erased.
 
-        It purges what waits elsewhere, and gives the number of turns.
+        It purges what waits elsewhere, and gives the number of turns. `unsearched` names the files
+        there that hold what nobody can read.
         """
         ...
 

@@ -13,10 +13,13 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Dialect, LargeBinary, Numeric, Text
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from tapes.jsontext import Json
-from tapes.loosejson import loose, packed, storable
+from tapes.loosejson import as_it_was_kept, loose, packed, storable
+from tapes.rows import NO_ORG
 from tapes.store.packing import spread, squeezed
 
 POSTGRES = "postgresql"
@@ -61,9 +64,14 @@ def _text_of_id(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
+_NOBODY = bytes(16)
+
+
 def _id_of_bytes(value: bytes | None) -> str | None:
     if value is None:
         return None
+    if value == _NOBODY:  # the tenant of most
+        return NO_ORG
     digits = value.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
@@ -147,7 +155,25 @@ def _read_or_none(value: Any) -> Json:
         return None
     if value == "[]":  # as most are
         return []
-    return read(value)
+    return as_it_was_kept(value) if type(value) is str else read(value)
+
+
+class ListOf(FunctionElement[Json]):
+    """All values of a column that a sub-select finds, as one list; in no order."""
+
+    name = "list_of"
+    type = JsonText()
+    inherit_cache = True
+
+
+@compiles(ListOf)
+def _list_in_sqlite(element: Any, compiler: Any, **how: Any) -> str:
+    return f"json_group_array({compiler.process(element.clauses, **how)})"
+
+
+@compiles(ListOf, POSTGRES)
+def _list_in_postgres(element: Any, compiler: Any, **how: Any) -> str:
+    return f"json_agg({compiler.process(element.clauses, **how)})"
 
 
 # Shorter JSON is not worth compressing.

@@ -56,7 +56,7 @@ class Erasing:
     def __init__(self, database: Database, forget: Callable[[], None]) -> None:
         self._database = database
         self._forget = forget
-        self.purges: list[Purge] = []
+        self.purges: list[tuple[Purge, Callable[[], Sequence[str]]]] = []
 
     def erase(
         self, org_id: str, session_ids: Sequence[str], *, reason: str, by: str, dry_run: bool
@@ -105,6 +105,7 @@ class Erasing:
             session_ids=tuple(session_ids),
             tapes=tuple(dict.fromkeys(made)),
             backups=self._database.backups(),
+            unsearched=tuple(path for _, unsearched in self.purges for path in unsearched()),
         )
 
     def _carry_out(self, org_id: str, plan: Erasure, loose: Sequence[int] = ()) -> Erasure:
@@ -112,7 +113,7 @@ class Erasing:
             erasure_id = _noted(connection, org_id, plan)
         turns = size = 0
         for some in chunks(plan.session_ids, _AT_ONCE):
-            for purge in self.purges:
+            for purge, _ in self.purges:
                 turns += purge(org_id, some)
             with self._database.writing() as connection:
                 batch = _Batch(self._database, connection, org_id, erasure_id)
@@ -168,6 +169,7 @@ class Erasing:
             session_ids=tuple(told.get("sessions", ())),
             tapes=tuple(told.get("tapes", ())),
             backups=tuple(told.get("backups", ())),
+            unsearched=tuple(told.get("unsearched", ())),
         )
 
 
@@ -181,7 +183,8 @@ def _is_known(connection: Connection, org_id: str, session_id: str) -> bool:
 
 def _noted(connection: Connection, org_id: str, plan: Erasure) -> int:
     details = {
-        "sessions": list(plan.session_ids), "tapes": list(plan.tapes), "backups": list(plan.backups)
+        "sessions": list(plan.session_ids), "tapes": list(plan.tapes),
+        "backups": list(plan.backups), "unsearched": list(plan.unsearched),
     }  # fmt: skip
     values = {
         "org_id": org_id, "sessions": plan.sessions, "reason": plan.reason, "by": plan.by,

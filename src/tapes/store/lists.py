@@ -10,12 +10,15 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Dialect,
+    Row,
     Select,
     Table,
     and_,
@@ -44,11 +47,13 @@ from tapes.store.base import (
     Stats,
     TurnHead,
 )
+from tapes.store.columns import ListOf
 from tapes.store.database import Database
 from tapes.store.fields import SORTS, TABLES, TIES, Context, Sort, compiled, uuid_range
 from tapes.store.filters import EVERYTHING, Condition
 from tapes.store.logreading import HEADS, head_of
-from tapes.store.modelforms import session_of, span_of, trace_of
+from tapes.store.modelforms import session_reader, span_of, trace_of
+from tapes.store.reading import Raw, Reading
 from tapes.store.searching import WordTexts
 from tapes.store.tables import (
     clocks,
@@ -69,7 +74,12 @@ _OWN_SORTS = {
     Noun.TURNS: "id",
 }
 SPAN_HEADS = tuple(c for c in spans.c if c.name not in ("input", "output"))
-SESSIONS = select(sessions, notes.c.display_name, notes.c.pinned).select_from(
+_TAGS = (
+    select(ListOf(tags.c.tag))
+    .where(tags.c.org_id == sessions.c.org_id, tags.c.session_id == sessions.c.id)
+    .scalar_subquery()
+)
+SESSIONS = select(sessions, notes.c.display_name, notes.c.pinned, _TAGS.label("tags")).select_from(
     sessions.outerjoin(
         notes, and_(notes.c.org_id == sessions.c.org_id, notes.c.session_id == sessions.c.id)
     )
@@ -84,13 +94,6 @@ _SELECTS: Mapping[Noun, Select[Any]] = {
 
 _REAL_SESSIONS = SESSIONS.where(sessions.c.placeholder.is_not(true()))
 _WHOLE_SPANS = select(spans)
-_TAGGED = (
-    select(tags.c.session_id, tags.c.tag)
-    .where(
-        tags.c.org_id == bindparam("org"), tags.c.session_id.in_(bindparam("ids", expanding=True))
-    )
-    .order_by(tags.c.tag)
-)
 _LAST_SEQ = select(clocks.c.seq).where(clocks.c.org_id == bindparam("org"))
 
 
@@ -113,6 +116,57 @@ class _Place(NamedTuple):
     id: Any
 
 
+def listed(rows: Sequence[Row[Any]]) -> list[Listed]:
+    """Sessions with what people say of them, from rows of `SESSIONS`."""
+    if not rows:
+        return []
+    make = _listed_reader(tuple(rows[0]._fields))
+    return [make(row) for row in rows]
+
+
+@cache
+def _listed_reader(names: tuple[str, ...]) -> Callable[[Sequence[Any]], Listed]:
+    session = session_reader(names)
+    told = itemgetter(*map(names.index, ("display_name", "tags", "pinned", "derive_seq")))
+
+    def make(row: Sequence[Any]) -> Listed:
+        name, its_tags, pinned, seq = told(row)
+        notes_ = Notes(name or "", tuple(sorted(its_tags or ())), bool(pinned))
+        return Listed(session(row), notes_, seq)
+
+    return make
+
+
+class _Known:
+    """Rows of sessions that were read last, each with what it is: most pages are asked for again.
+
+    A row is looked up by all that it holds, so what is found is what would be made of it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: dict[Raw, Listed] = {}
+
+    def of(self, row: Raw, reading: Reading) -> Listed:
+        """The session of a row."""
+        try:
+            found = self._found.get(row)
+        except TypeError:  # a driver that reads JSON itself: such a row has no hash
+            return _listed_reader(reading.names)(reading.read(row))
+        if found is None:
+            if len(self._found) >= self._most:
+                self._found.clear()
+            found = self._found[row] = _listed_reader(reading.names)(reading.read(row))
+        return found
+
+
+_KNOWN = _Known(2000)
+
+
+def _each(make: Callable[[Mapping[Any, Any]], Any]) -> Callable[[Sequence[Row[Any]]], list[Any]]:
+    return lambda rows: [make(row._mapping) for row in rows]
+
+
 class Lists:
     """The lists of one tenant."""
 
@@ -129,22 +183,21 @@ class Lists:
         if since is not None or until is not None:
             more += self._with_trace_in(since, until)
         chosen = SESSIONS if placeholders else _REAL_SESSIONS
-        return self._page(Noun.SESSIONS, ask, self.listed, more, chosen)
+        return self._page(Noun.SESSIONS, ask, listed, more, chosen)
 
     def traces(self, ask: Ask) -> Page[Trace]:
         """Traces."""
-        return self._page(Noun.TRACES, ask, lambda _, rows: [trace_of(row) for row in rows])
+        return self._page(Noun.TRACES, ask, _each(trace_of))
 
     def spans(self, ask: Ask, *, payload: bool) -> Page[Span]:
         """Spans."""
         chosen = _WHOLE_SPANS if payload else None
-        make = lambda _, rows: [span_of(row) for row in rows]  # noqa: E731  # as for the others
-        return self._page(Noun.SPANS, ask, make, select_from=chosen)
+        return self._page(Noun.SPANS, ask, _each(span_of), select_from=chosen)
 
     def turns(self, ask: Ask, *, session_id: str | None) -> Page[TurnHead]:
         """Heads of turns."""
         more = [] if session_id is None else [raw_turns.c.session_id == session_id]
-        return self._page(Noun.TURNS, ask, lambda _, rows: [head_of(row) for row in rows], more)
+        return self._page(Noun.TURNS, ask, _each(head_of), more)
 
     def _with_trace_in(self, since: int | None, until: int | None) -> list[ColumnElement[bool]]:
         began = [traces.c.org_id == self._org, traces.c.session_id == sessions.c.id]
@@ -162,18 +215,22 @@ class Lists:
         self,
         noun: Noun,
         ask: Ask,
-        make: Callable[[Connection, Sequence[Mapping[Any, Any]]], list[Any]],
+        make: Callable[[Sequence[Row[Any]]], list[Any]],
         more: Sequence[ColumnElement[bool]] = (),
         select_from: Select[Any] | None = None,
     ) -> Page[Any]:
         name = ask.sort or _OWN_SORTS[noun]
         sort = _sort(noun, name)
+        is_plain = noun is Noun.SESSIONS and not more and ask.where is EVERYTHING
         limit = max(1, min(ask.limit, MOST))
         values: dict[str, Any] = {"org": self._org, "most": limit + 1}
         if ask.cursor:
             place = _read_cursor(ask, name, sort, noun)
             values |= {"value": place.value, "tie": place.id}
         tie = TIES[noun]
+        if is_plain:
+            form = (noun, name, ask.descending, bool(ask.cursor), select_from)
+            return self._plain_sessions(ask, form, values, limit)
         with self._database.reading() as connection:
             texts = WordTexts(self._database, connection, self._org)
             statement = _paged(noun, name, ask.descending, bool(ask.cursor), select_from)
@@ -181,38 +238,35 @@ class Lists:
                 statement = statement.where(*more)
             if ask.where is not EVERYTHING:
                 statement = statement.where(compiled(noun, ask.where, self.context(texts)))
-            rows = connection.execute(statement, values).mappings().all()
-            items = make(connection, rows[:limit])
-            seq = last_seq(connection, self._org)
+            rows = connection.execute(statement, values).all()
+            # Of one moment with the rows: their statement tells it, where it tells anything.
+            seq = (rows[0].last_seq or 0) if rows else last_seq(connection, self._org)
+        items = make(rows[:limit])
         cursor = None
         if len(rows) > limit:
             last = rows[limit - 1]
-            cursor = _cursor(name, ask, _Place(last["sorted_by"], last[tie.name]))
+            cursor = _cursor(name, ask, _Place(last.sorted_by, getattr(last, tie.name)))
         return Page(tuple(items), cursor, seq, texts.remarks())
+
+    def _plain_sessions(
+        self, ask: Ask, form: "_Form", values: dict[str, Any], limit: int
+    ) -> Page[Listed]:
+        """A page of all sessions: what is looked at again and again."""
+        reading = _reading(form, self._database.dialect)
+        with self._database.reading() as connection:
+            rows = reading.rows(connection, values)
+            seq = (rows[0][-1] or 0) if rows else last_seq(connection, self._org)
+        # The last two values are not the session's: by what it is sorted, and the last change.
+        items = tuple([_KNOWN.of((*row[:-2], None, None), reading) for row in rows[:limit]])
+        cursor = None
+        if len(rows) > limit:
+            place = _Place(reading.read(rows[limit - 1])[-2], items[-1].session.id)
+            cursor = _cursor(form[1], ask, place)
+        return Page(items, cursor, seq)
 
     def context(self, texts: WordTexts) -> Context:
         """What conditions of this tenant are compiled for."""
         return Context(self._org, time.time_ns(), texts, self._database.json_text)
-
-    def listed(self, connection: Connection, rows: Sequence[Mapping[Any, Any]]) -> list[Listed]:
-        """Sessions with what people say of them."""
-        tagged: dict[str, list[str]] = {}
-        ids = [row["id"] for row in rows]
-        if ids:
-            for session_id, tag in connection.execute(_TAGGED, {"org": self._org, "ids": ids}):
-                tagged.setdefault(session_id, []).append(tag)
-        return [
-            Listed(
-                session_of(row),
-                Notes(
-                    row["display_name"] or "",
-                    tuple(tagged.get(row["id"], ())),
-                    bool(row["pinned"]),
-                ),
-                row["derive_seq"],
-            )
-            for row in rows
-        ]
 
     # --- numbers
 
@@ -402,6 +456,14 @@ def _behind(noun: Noun, sort: Sort, place: _Place, *, descending: bool) -> Colum
     return and_(by >= place.value, or_(by > place.value, tie > place.id))
 
 
+_Form = tuple[Noun, str, bool, bool, Select[Any] | None]
+
+
+@cache
+def _reading(form: _Form, dialect: Dialect) -> Reading:
+    return Reading(_paged(*form), dialect)
+
+
 @cache
 def _paged(  # what makes one page's statement another
     noun: Noun, name: str, descending: bool, goes_on: bool, select_from: Select[Any] | None
@@ -409,7 +471,9 @@ def _paged(  # what makes one page's statement another
     """A page of a list: made once, for to make it takes as long as to run it."""
     sort, tie = SORTS[noun][name], TIES[noun]
     chosen = _SELECTS[noun] if select_from is None else select_from
-    statement = chosen.add_columns(sort.expression.label("sorted_by"))
+    statement = chosen.add_columns(
+        sort.expression.label("sorted_by"), _LAST_SEQ.scalar_subquery().label("last_seq")
+    )
     statement = statement.where(TABLES[noun].c.org_id == bindparam("org"))
     if goes_on:
         last = _Place(bindparam("value"), bindparam("tie"))

@@ -6,11 +6,13 @@ Rule 1: a row that is read is equal to the one that was written, as far as colum
 Knows nothing of databases.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from decimal import Decimal
 from enum import Enum
+from functools import cache
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from tapes.jsontext import Json
@@ -36,6 +38,10 @@ _NAMES: Mapping[type, tuple[str, ...]] = {
     kind: tuple(f.name for f in fields(kind)) for kind in (Session, Trace, Span, Link)
 }
 _SPAN_HEADS = tuple(name for name in _NAMES[Span] if name not in ("input", "output"))
+_FIDELITY, _USAGE, _TASKS, _KINDS = map(
+    _NAMES[Session].index, ("fidelity", "model_usage", "tasks", "kind_counts")
+)
+_FLAGS = tuple(map(_NAMES[Session].index, ("placeholder", "has_git_activity")))
 _BITS = 20
 _LAST_MS = (1 << 42) - 1
 
@@ -113,16 +119,21 @@ def place_of(started_at: int, *ids: str) -> int:
 # --- in ---------------------------------------------------------------------------------------
 
 
-def session_of(row: Mapping[Any, Any]) -> Session:
-    """The session of a row."""
-    said = {name: row[name] for name in _NAMES[Session]}
-    said["placeholder"] = bool(said["placeholder"])
-    said["has_git_activity"] = bool(said["has_git_activity"])
-    said["fidelity"] = Fidelity(said["fidelity"])
-    said["model_usage"] = tuple(_usage_of(form) for form in row["model_usage"] or ())
-    said["tasks"] = tuple(Task(**form) for form in row["tasks"] or ())
-    said["kind_counts"] = tuple(sorted((row["kind_counts"] or {}).items()))
-    return Session(**said)
+@cache
+def session_reader(names: tuple[str, ...]) -> Callable[[Sequence[Any]], Session]:
+    """What makes a session of a row whose values have these names."""
+    picked = itemgetter(*(names.index(name) for name in _NAMES[Session]))
+    return lambda row: _session(list(picked(row)))
+
+
+def _session(values: list[Any]) -> Session:
+    for at in _FLAGS:
+        values[at] = bool(values[at])
+    values[_FIDELITY] = Fidelity(values[_FIDELITY])
+    values[_USAGE] = tuple([_usage_of(form) for form in values[_USAGE] or ()])
+    values[_TASKS] = tuple([Task(**form) for form in values[_TASKS] or ()])
+    values[_KINDS] = tuple(sorted((values[_KINDS] or {}).items()))
+    return Session(**dict(zip(_NAMES[Session], values, strict=True)))
 
 
 def _usage_of(form: dict[str, Json]) -> ModelUsage:

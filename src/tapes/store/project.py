@@ -21,6 +21,7 @@ from tapes.store.base import (
     Noun,
     Page,
     Policy,
+    Record,
     Stats,
     TurnHead,
 )
@@ -28,10 +29,11 @@ from tapes.store.database import Database
 from tapes.store.erasing import Erasing
 from tapes.store.fields import compiled
 from tapes.store.filters import EVERYTHING, Condition
-from tapes.store.lists import SESSIONS, SPAN_HEADS, Lists, last_seq
+from tapes.store.lists import SESSIONS, SPAN_HEADS, Lists, last_seq, listed
 from tapes.store.logreading import TurnReader, stream_turns
 from tapes.store.modelforms import link_of, span_of, trace_of
 from tapes.store.people import People, unknown
+from tapes.store.records import date_tombstone, stream_records, take_records
 from tapes.store.searching import Search, WordTexts, find_ids
 from tapes.store.tables import changes, links, raw_turns, sessions, spans, traces
 
@@ -113,8 +115,7 @@ class SqlProject:
     def _listed(self, where: Any) -> tuple[Listed, ...]:
         ask = SESSIONS.where(sessions.c.org_id == self.org_id, where)
         with self._database.reading() as connection:
-            rows = connection.execute(ask.order_by(sessions.c.harness_id)).mappings().all()
-            return tuple(self._lists.listed(connection, rows))
+            return tuple(listed(connection.execute(ask.order_by(sessions.c.harness_id)).all()))
 
     def trace(self, trace_id: str) -> Trace | None:
         """A trace."""
@@ -134,20 +135,22 @@ class SqlProject:
             row = connection.execute(ask).mappings().first()
         return None if row is None else span_of(row)
 
-    def rows_of_session(self, session_id: str) -> Projection:
+    def rows_of_session(self, session_id: str, *, payload: bool = True) -> Projection:
         """All rows of a session."""
+        columns = spans.c if payload else SPAN_HEADS
 
         def mine(table: Any) -> Any:
             return and_(table.c.org_id == self.org_id, table.c.session_id == session_id)
 
         with self._database.reading() as connection:
             ask = connection.execute
-            listed = SESSIONS.where(sessions.c.org_id == self.org_id, sessions.c.id == session_id)
-            found = self._lists.listed(connection, ask(listed).mappings().all())
+            own = SESSIONS.where(sessions.c.org_id == self.org_id, sessions.c.id == session_id)
+            found = listed(ask(own).all())
             by_time = (traces.c.started_at, traces.c.trace_id)
             its_traces = ask(select(traces).where(mine(traces)).order_by(*by_time)).mappings().all()
             in_order = (spans.c.trace_id, spans.c.seq, spans.c.span_id)
-            its_spans = ask(select(spans).where(mine(spans)).order_by(*in_order)).mappings().all()
+            of_spans = select(*columns).where(mine(spans)).order_by(*in_order)
+            its_spans = ask(of_spans).mappings().all()
             its_links = (
                 ask(select(links).where(mine(links)).order_by(*_LINK_ORDER)).mappings().all()
             )
@@ -314,6 +317,28 @@ class SqlProject:
     ) -> None:
         """Write into the audit."""
         self._people.note(action, by, details or {})
+
+    # --- moving to another log
+
+    def records(self) -> Iterator[Record]:
+        """What there is beside turns."""
+        return stream_records(self._database, self.org_id)
+
+    def take_records(self, records: Sequence[Record]) -> int:
+        """Take in records of another log."""
+        return take_records(self._database, self.org_id, records)
+
+    def erase_as(self, tombstone: Record, *, by: str) -> bool:
+        """Erase a session that another log has erased."""
+        session_id, erased_at = (str(tombstone.values["session_id"]), tombstone.values["erased_at"])
+        first = self.turns(Ask(descending=False, limit=1), session_id=session_id).items
+        began = [each.started_at or each.received_at for each in first]
+        if not began or began[0] > int(str(erased_at)):
+            return False  # what is here came later
+        reason = str((tombstone.erasure or {}).get("reason", ""))
+        self.erase([session_id], reason=reason, by=by)
+        date_tombstone(self._database, self.org_id, tombstone)
+        return True
 
 
 _LINK_ORDER = (

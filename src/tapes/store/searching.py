@@ -274,7 +274,7 @@ def _read_cursor(cursor: str) -> tuple[int, int | None]:
     if not cursor:
         return _IN_PROMPT, None
     tier, dot, below = cursor.partition(".")
-    if tier not in ("0", "1") or not dot or not (below == "" or below.isdigit()):
+    if tier not in ("0", "1") or not dot or not (below == "" or below.isdecimal()):
         raise BadCursor("the cursor cannot be read", "take it from next_cursor as it is")
     return int(tier), int(below) if below else None
 
@@ -305,7 +305,7 @@ def _found(connection: Connection, org_id: str, text: str, limit: int) -> Iterat
         )
         for (session_id,) in connection.execute(ask.limit(limit)):
             yield Found(Noun.SESSIONS, session_id, session_id, by="id", whole=low == high)
-    if text.isdigit() and len(text) < 19:
+    if text.isdecimal() and len(text) < 19:
         ask = select(raw_turns.c.id, raw_turns.c.session_id).where(
             raw_turns.c.org_id == org_id, raw_turns.c.id == int(text)
         )

@@ -15,6 +15,7 @@ from tapes.store.logreading import Bodies, SessionTurns, TurnReader, unnamed_tur
 from tapes.store.model import strays
 from tapes.store.placing import Placements, PlacingWork
 from tapes.store.project import SqlProject
+from tapes.store.records import orgs_of_records
 from tapes.store.tables import dirty, drops, raw_turns
 from tapes.store.turnforms import Prepared
 from tapes.store.working import TakenWork, Working
@@ -63,6 +64,10 @@ class SqlStore:
         ask = select(raw_turns.c.org_id).distinct().order_by(raw_turns.c.org_id)
         with self.database.reading() as connection:
             return tuple(connection.execute(ask).scalars())
+
+    def orgs_of_records(self) -> tuple[str, ...]:
+        """The tenants of which there is anything beside turns."""
+        return tuple(sorted(orgs_of_records(self.database)))
 
     # --- deriving
 
@@ -160,9 +165,9 @@ class SqlStore:
 
     # --- erasing
 
-    def when_erasing(self, purge: Purge) -> None:
+    def when_erasing(self, purge: Purge, unsearched: Callable[[], Sequence[str]]) -> None:
         """Have this called for sessions that are about to be erased: turns wait elsewhere too."""
-        self._erasing.purges.append(purge)
+        self._erasing.purges.append((purge, unsearched))
 
     def finish_erasures(self) -> int:
         """Take what was erased out of the file's bytes."""

@@ -247,7 +247,7 @@ class Service:
     def run(self) -> None:
         """Serve on `CASSETTE_LISTEN` (127.0.0.1:9999 if not said) until told to stop."""
         host, _, port = self._environ.get("CASSETTE_LISTEN", LISTEN).rpartition(":")
-        if not port.isdigit():
+        if not port.isdecimal():
             raise BadSetting(
                 "CASSETTE_LISTEN is no address to listen on",
                 f"for example: CASSETTE_LISTEN={LISTEN}",
