@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from tapes.cli.main import run
+from tapes.store.sqlite import open_sqlite
+from tests.turns import chat, said
 
 CODING = "5a3c9f1e"
 
@@ -92,6 +94,22 @@ def test_what_is_exported_comes_back_in_another_log(
     assert "--force" in capsys.readouterr().err
 
 
+def test_an_export_says_that_some_sessions_wait(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_sqlite(log / ".tapes" / "tapes.db")
+    store.append([chat(1, [said("user", "late")], "x", session="late")])
+    store.close()
+    assert run(["sessions", "export", "a.jsonl"]) == 0
+    assert "not in it yet: 1 session to derive" in capsys.readouterr().err
+    assert "1 session to derive: tapes derive" in typed(capsys, "status")
+    assert run(["derive"]) == 0
+    capsys.readouterr()
+    assert run(["sessions", "export", "a.jsonl", "--force"]) == 0
+    assert "not in it" not in capsys.readouterr().err
+    assert "late" in Path("a.jsonl").read_text()
+
+
 def test_other_formats_are_written_by_their_names(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,6 +162,13 @@ def test_the_database_is_checked_backed_up_and_copied(
 ) -> None:
     assert told(capsys, "db", "check")["damage"] == []
     assert told(capsys, "db", "backup", "b.db") == {"file": "b.db"}
+    Path("mine.txt").write_text("mine")
+    for there in ("b.db", "mine.txt"):
+        assert run(["db", "backup", there]) == 4
+        assert "--force" in capsys.readouterr().err
+    assert Path("mine.txt").read_text() == "mine"
+    assert run(["db", "backup", ".tapes/tapes.db", "--force"]) == 2
+    assert told(capsys, "db", "backup", "b.db", "--force") == {"file": "b.db"}
     assert len(told(capsys, "sessions", "list", "--store", "b.db")["sessions"]) == 6
     assert told(capsys, "db", "copy", "c.db")["new"] == 24
     assert told(capsys, "db", "copy", "c.db")["new"] == 0

@@ -1,10 +1,12 @@
 """`tapes db`: the database of the log, checked, copied whole, moved to the other kind."""
 
+import os
+
 import click
 
 from tapes.cli.opened import opened, place_of, store_options
 from tapes.cli.output import count, json_option, write, write_json
-from tapes.errors import BadSetting
+from tapes.errors import BadSetting, UnwritableTape
 
 
 @click.group()
@@ -37,10 +39,11 @@ def check(*, store: str | None, org: str, config_dir: str | None, as_json: bool)
 
 @db.command("backup")
 @click.argument("target", metavar="FILE", type=click.Path())
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
 @store_options
 @json_option
 def backup(
-    target: str, *, store: str | None, org: str, config_dir: str | None, as_json: bool
+    target: str, *, force: bool, store: str | None, org: str, config_dir: str | None, as_json: bool
 ) -> None:
     """Write a whole copy, while others read and write.
 
@@ -49,6 +52,11 @@ def backup(
       tapes db backup tapes-backup.db
     """
     del org
+    place = place_of(store, config_dir)
+    if place.dsn is None and os.path.realpath(target) == os.path.realpath(place.path):
+        raise BadSetting(f"{target} is the log itself", "name another file")
+    if os.path.lexists(target) and not force:
+        raise UnwritableTape(f"{target} is there already", "to write over it: --force")
     with opened(store, config_dir) as log:
         log.backup(target)
         for tenant in log.orgs():

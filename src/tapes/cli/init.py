@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from tapes.cli.opened import opened, place_of, store_options
-from tapes.cli.output import facts, json_option, write, write_json
+from tapes.cli.output import count, facts, json_option, write, write_json
 from tapes.config import FILE, FOLDER, SETTINGS, Setting, Settings, folder_of, read_settings
 from tapes.errors import BadSetting, TapesError
 from tapes.listening import Listen
@@ -272,10 +272,18 @@ def _tell(told: dict[str, Any]) -> None:
         ("proxy", f"{told['proxy']} {'answers' if told['proxy_answers'] else 'does not answer'}"),
     )
     if log:
-        waiting = log["counts"].get("waiting", {})
         facts(
             ("sessions", log["sessions"]),
             ("traces", log["traces"]),
             ("tokens", f"{log['input_tokens']} in, {log['output_tokens']} out"),
-            ("waiting", ", ".join(f"{n} {what}" for what, n in waiting.items() if n) or "nothing"),
+            ("waiting", _waiting(log["counts"].get("waiting", {}))),
         )
+
+
+_WAITING = {"sessions": "session", "failed": "failed session", "unplaced": "unplaced turn"}
+
+
+def _waiting(waiting: dict[str, int]) -> str:
+    """What is still to be derived, for people."""
+    parts = [count(n, _WAITING.get(what, what)) for what, n in waiting.items() if n]
+    return f"{', '.join(parts)} to derive: tapes derive" if parts else "nothing"

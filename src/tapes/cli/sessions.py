@@ -343,6 +343,10 @@ def export(
     with project(store, org, config_dir) as log:
         done = written(log, where, target, form, force=force, content=content)
         log.note("export", by="command line", details={"format": form, "query": text})
+    with opened(store, config_dir) as whole:
+        waiting = whole.counts()["waiting"]["sessions"]
+    if waiting:
+        note(f"not in it yet: {count(waiting, 'session')} to derive: tapes derive")
     if as_json and target != "-":
         told = {"file": target, "format": form, "sessions": done.sessions, "rows": done.rows}
         write_json(told)
