@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tapes.config import DEFAULT_TAPE, PROXY, Settings, read_settings
+from tapes.config import API, DEFAULT_TAPE, PROXY, Settings, read_settings
 from tapes.errors import BadRule, BadSetting
 from tests.running import ROOT
 
@@ -98,6 +98,15 @@ def test_a_wrong_token_is_not_shown() -> None:
     with pytest.raises(BadSetting) as caught:
         settings({"proxy.token": 5})
     assert "5" not in str(caught.value)
+
+
+def test_a_token_in_the_place_of_its_hash_is_not_shown() -> None:
+    found = settings({"proxy.token_sha256": "sesame"})
+    assert "sesame" not in str(found.wrong("proxy.token_sha256", "a SHA-256 has 64 hex digits"))
+    with pytest.raises(BadSetting) as caught:
+        read_settings(API, {}, environ={"TAPES_API_TENANTS": "sesame"})
+    assert "TAPES_API_TENANTS" in str(caught.value)
+    assert "sesame" not in str(caught.value)
 
 
 def test_what_other_programs_keep_in_the_file_is_left_alone(in_tmp_path: Path) -> None:

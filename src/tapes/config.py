@@ -193,7 +193,13 @@ class Settings:
 
     def wrong(self, key: str, why: str) -> BadSetting:
         """The error for a value that cannot be used, naming where it comes from."""
-        return BadSetting(f"{key} = {self[key]!r} ({self.origin(key)}): {why}")
+        shown = "…" if is_secret(key) else repr(self[key])
+        return BadSetting(f"{key} = {shown} ({self.origin(key)}): {why}")
+
+
+def is_secret(key: str) -> bool:
+    """Whether a value is not to be shown: where a hash belongs, too, somebody may put a token."""
+    return key.endswith(("token", "token_sha256", "tenants", "dsn"))
 
 
 def folder_of(config_dir: str | None = None) -> Path | None:
@@ -278,7 +284,7 @@ def _read(setting: Setting, given: Any, origin: str) -> Value:
     try:
         return Value(setting.read(given), origin)
     except ValueError as error:
-        shown = "…" if setting.key.endswith(("token", "dsn")) else repr(given)
+        shown = "…" if is_secret(setting.key) else repr(given)
         raise BadSetting(f"{origin}: {setting.key} = {shown}: {error}") from None
 
 

@@ -14,7 +14,16 @@ import click
 
 from tapes.cli.opened import opened, place_of, store_options
 from tapes.cli.output import count, facts, json_option, write, write_json
-from tapes.config import FILE, FOLDER, SETTINGS, Setting, Settings, folder_of, read_settings
+from tapes.config import (
+    FILE,
+    FOLDER,
+    SETTINGS,
+    Setting,
+    Settings,
+    folder_of,
+    is_secret,
+    read_settings,
+)
 from tapes.errors import BadSetting, TapesError
 from tapes.listening import Listen
 from tapes.tape.beside import make_local
@@ -89,7 +98,7 @@ def _settings(config_dir: str | None) -> Settings:
 
 
 def _shown(setting: Setting, value: Any) -> Any:
-    return "…" if value and setting.key.endswith(("token", "dsn")) else value
+    return "…" if value and is_secret(setting.key) else value
 
 
 def _known(key: str) -> Setting:
