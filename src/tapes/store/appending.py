@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, literal_column, select, tuple_
+from sqlalchemy import Connection, bindparam, literal_column, null, select, tuple_
 
 from tapes.errors import UnavailableStore
 from tapes.rows import RawTurn, Source, moments
@@ -175,8 +175,7 @@ def request_hash(request_id: str) -> bytes:
     return hashlib.sha256(b"erased " + request_id.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
-_KNOWN = select(raw_turns.c.id, raw_turns.c.org_id, raw_turns.c.request_id).where(
-    raw_turns.c.request_id.in_(bindparam("requests", expanding=True)),
+_KNOWN = select(raw_turns.c.id, raw_turns.c.request_id).where(
     raw_turns.c.request_id != literal_column("''"),  # so that the index without these is used
     raw_turns.c.org_id == bindparam("org"),
 )
@@ -191,7 +190,7 @@ _TOMBS = select(tombstones.c.session_id, tombstones.c.erased_at).where(
 )
 
 
-_HELD = select(raw_turns.c.id).where(raw_turns.c.id.in_(bindparam("ids", expanding=True)))
+_HELD = select(raw_turns.c.id)
 _HELD_FAST = _HELD.with_for_update(read=True, key_share=True)
 
 
@@ -246,8 +245,9 @@ class _Batch:
         found: dict[tuple[str, str], int] = {}
         for org, turns in self._by_org().items():
             requests = [t.turn.request_id for _, t in turns if t.turn.request_id]
-            rows = connection.execute(_KNOWN, {"requests": requests, "org": org})
-            found |= {(row.org_id, row.request_id): row.id for row in rows}
+            column = raw_turns.c.request_id
+            rows = self.database.rows_among(connection, _KNOWN, column, requests, org=org)
+            found |= {(org, request_id): turn_id for turn_id, request_id in rows}
         return found
 
     def _erased(self, connection: Connection) -> set[int]:
@@ -311,7 +311,9 @@ class _Batch:
             if self.recent.find(turn.org_id, turn.lineage) is None:
                 unknown.setdefault(turn.org_id, set()).add(turn.lineage)
         for org_id, lineages in unknown.items():
-            for lineage, bases in last_bases(connection, org_id, lineages).items():
+            for lineage, bases in last_bases(
+                self.database, connection, org_id, sorted(lineages)
+            ).items():
                 for base in bases:
                     self.recent.add(org_id, lineage, base)
 
@@ -319,8 +321,9 @@ class _Batch:
         """Whether all these turns are in the log, and will be until we are done."""
         if not ids:
             return True
-        statement = _HELD_FAST if self.database.is_postgres else _HELD
-        return len(connection.execute(statement, {"ids": list(ids)}).all()) == len(ids)
+        ask = _HELD_FAST if self.database.is_postgres else _HELD
+        rows = self.database.rows_among(connection, ask, raw_turns.c.id, sorted(ids))
+        return len(rows) == len(ids)
 
     def _insert_parts(self, connection: Connection, parts: Mapping[_Part, bytes]) -> None:
         if not parts:
@@ -403,26 +406,32 @@ def mark_dirty(
         {"org_id": o, "session_id": s, "version": 1, "dirtied_at": now, "first_dirtied_at": now}
         for o, s in sessions
     ]
-    connection.execute(_marking(database.is_postgres), rows)
+    database.run_many(connection, _marking(database.is_postgres), rows)
     if database.is_postgres:
         claimed = [{"org_id": o, "session_id": s} for o, s in sessions]
-        connection.execute(_CLAIMING, claimed)
+        database.run_many(connection, _CLAIMING, claimed)
 
 
 @cache
 def _marking(is_postgres: bool) -> Any:
+    names = ("org_id", "session_id", "version", "dirtied_at", "first_dirtied_at")
     statement = insert_into(dirty, is_postgres=is_postgres)
+    statement = statement.values({name: bindparam(name) for name in names})
     return statement.on_conflict_do_update(
         index_elements=[dirty.c.org_id, dirty.c.session_id],
         set_={
-            "version": dirty.c.version + 1,
+            "version": dirty.c.version + literal_column("1"),
             "dirtied_at": statement.excluded.dirtied_at,
-            "failed": None,
+            "failed": null(),
         },
     )
 
 
-_CLAIMING = insert_into(claims, is_postgres=True).on_conflict_do_nothing()
+_CLAIMING = (
+    insert_into(claims, is_postgres=True)
+    .values(org_id=bindparam("org_id"), session_id=bindparam("session_id"))
+    .on_conflict_do_nothing()
+)
 
 
 def count_drops(
