@@ -52,7 +52,8 @@ class _Wanted:
     turns: Sequence[Prepared]
     receipts: list[Receipt] | None = None
     error: BaseException | None = None
-    told: threading.Event = field(default_factory=threading.Event)
+    # Held until he is told: a lock costs a tenth of an event.
+    told: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def is_over(self) -> bool:
@@ -82,11 +83,12 @@ class Appending:
     def append_prepared(self, turns: Sequence[Prepared]) -> list[Receipt]:
         """Keep turns whose parts are ready."""
         mine = _Wanted(turns)
+        mine.told.acquire()
         with self._gate:
             self._wanted.append(mine)
             writes, self._is_written = not self._is_written, True
         if not writes:
-            mine.told.wait()
+            mine.told.acquire()
         if not mine.is_over:
             self._write_for_all(mine)
         if mine.error is not None:
@@ -99,11 +101,11 @@ class Appending:
                 some = self._some()
             self._write(some)
             for each in some:
-                each.told.set()
+                each.told.release()
         with self._gate:
             self._is_written = bool(self._wanted)
             if self._wanted:
-                self._wanted[0].told.set()  # it is not over: he is the one to write
+                self._wanted[0].told.release()  # it is not over: he is the one to write
 
     def _some(self) -> list[_Wanted]:
         """Those who wait longest, as many as go together."""
@@ -183,7 +185,7 @@ _ERASED = select(erased_turns.c.request_hash).where(
     erased_turns.c.request_hash.in_(bindparam("hashes", expanding=True)),
     erased_turns.c.org_id == bindparam("org"),
 )
-_ANY_TOMB = select(tombstones.c.org_id).where(tombstones.c.org_id == bindparam("org")).limit(1)
+_ANY_TOMB = select(tombstones.c.org_id).limit(1)
 _TOMBS = select(tombstones.c.session_id, tombstones.c.erased_at).where(
     tombstones.c.session_id.in_(bindparam("sessions", expanding=True)),
     tombstones.c.org_id == bindparam("org"),
@@ -254,7 +256,8 @@ class _Batch:
         """The numbers of turns that were erased, or whose session was erased after they began."""
         out: set[int] = set()
         for org, turns in self._by_org().items():
-            if connection.execute(_ANY_TOMB, {"org": org}).first() is None:
+            column = tombstones.c.org_id
+            if not self.database.rows_among(connection, _ANY_TOMB, column, [org]):
                 continue
             hashes = {request_hash(t.turn.request_id): n for n, t in turns if t.turn.request_id}
             rows = connection.execute(_ERASED, {"hashes": list(hashes), "org": org}).scalars()
@@ -420,7 +423,7 @@ def _marking(is_postgres: bool) -> Any:
     return statement.on_conflict_do_update(
         index_elements=[dirty.c.org_id, dirty.c.session_id],
         set_={
-            "version": dirty.c.version + literal_column("1"),
+            "version": dirty.c.version + 1,
             "dirtied_at": statement.excluded.dirtied_at,
             "failed": null(),
         },

@@ -121,6 +121,8 @@ class Shape:
         self.sql = str(compiled)
         order = getattr(compiled, "positiontup", None)
         self._is_positional = order is not None
+        # Values that stand in the statement itself, such as a limit.
+        self._own = {n: value for n, value in compiled.params.items() if value is not None}
         self._columns = [
             (name, compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect))
             for name in order or compiled.binds
@@ -129,6 +131,8 @@ class Shape:
     def bound(self, rows: Iterable[Mapping[str, Any]]) -> list[Any]:
         """The values of rows as the driver takes them."""
         columns = self._columns
+        if self._own:
+            rows = [{**self._own, **row} for row in rows]
         if self._is_positional:
             return [
                 tuple([row[n] if bind is None else bind(row[n]) for n, bind in columns])
