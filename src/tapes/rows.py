@@ -150,8 +150,15 @@ class Task:
     updates: int = 0
 
 
+class _Hashed:
+    """A row whose hash is worked out once: what it says never changes."""
+
+    __slots__ = ("known_hash",)
+    known_hash: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(_Hashed):
     """All that one agent, or one conversation, did. A placeholder is only named by its children."""
 
     id: str
@@ -208,7 +215,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class Trace(_Hashed):
     """What one prompt of the user set going."""
 
     trace_id: str
@@ -240,7 +247,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(_Hashed):
     """One thing that happened in a trace."""
 
     trace_id: str
@@ -278,7 +285,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class Link(_Hashed):
     """A flow from one span to another."""
 
     from_trace_id: str
@@ -433,6 +440,14 @@ _CHANGING: dict[type, Callable[[Row], tuple[Json, ...]]] = {
 
 def content_hash(row: Row) -> str:
     """SHA-256 over everything in a row that may change: equal hashes need no writing."""
+    known: str | None = getattr(row, "known_hash", None)
+    if known is None:
+        known = _hash_of(row)
+        object.__setattr__(row, "known_hash", known)
+    return known
+
+
+def _hash_of(row: Row) -> str:
     values_of = _CHANGING[type(row)]
     # One text for all values: to make one for each takes longer than to hash them.
     values = [v if type(v) in _AS_THEY_ARE else _hashed(v) for v in values_of(row)]

@@ -101,6 +101,33 @@ def test_a_memory_changes_the_speed_and_never_the_rows() -> None:
         assert derive(turns[:count], memory=memory) == derive(turns[:count])
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_a_memory_is_right_whatever_comes_late_or_goes(random: Random) -> None:
+    turns = several_sessions()
+    random.shuffle(turns)
+    memory = Memory()
+    for _ in range(6):
+        some = random.sample(turns, random.randrange(len(turns) + 1))
+        assert derive(some, memory=memory) == derive(some)
+
+
+def test_a_memory_is_right_when_prices_change() -> None:
+    memory, turns = Memory(), several_sessions()
+    for cents in (1, 1, 2):
+        made = derive(turns, lambda *_, c=cents: Decimal(c), memory)
+        assert made == derive(turns, lambda *_, c=cents: Decimal(c))
+
+
+def test_one_more_turn_makes_only_its_own_spans_anew() -> None:
+    memory, turns = Memory(), conversation()
+    before = {id(span): span for span in derive(turns[:2], memory=memory).spans}
+    after = derive(turns, memory=memory)
+    own = [span for span in after.spans if span.trace_id == after.traces[-1].trace_id]
+    assert own
+    assert [span for span in after.spans if id(span) not in before] == own
+
+
 def test_the_reduced_form_that_the_log_keeps_gives_the_same_rows() -> None:
     turns = several_sessions()
     for number, one in enumerate(CASES, 100):

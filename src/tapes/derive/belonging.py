@@ -106,7 +106,8 @@ def with_sessions(readings: Iterable[Reading]) -> list[Reading]:
                 envelope=replace(envelope, harness_session_id=session),
                 session_by=raw.session_by or BY_CONTENT,
             )
-        out.append(replace(reading, raw=raw))
+            reading = Reading(raw, reading.turn)
+        out.append(reading)
     return out
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tapes.derive.chain import Addresses, Node, boundary, last_of_chain, plain
-from tapes.derive.kinds import COMPACTION, MAIN, UNKNOWN, kinds_of
+from tapes.derive.kinds import COMPACTION, MAIN, UNKNOWN, Fitting, fitting, kinds_of
 from tapes.exchange import Response, State
 from tapes.providers.turn import AnswerState, Message, Text, ToolResult, Turn
 from tapes.rows import OF_COPY, Outcome, RawTurn, Source, Status, moments
@@ -146,13 +146,51 @@ def _overlap(one: RawTurn, other: RawTurn) -> bool:
 
 def calls_of(readings: Iterable[Reading], harness_id: str, addresses: Addresses) -> list[Call]:
     """The calls of one session, in order, with all that is known of them."""
-    ordered = sorted(readings, key=_order)
-    kinds = kinds_of([(r.turn, r.raw.thread_id) for r in ordered], harness_id)
-    heard = _Heard()
-    return [
-        heard.call(_call(reading, _kind(reading, kind), addresses))
-        for reading, kind in zip(ordered, kinds, strict=True)
-    ]
+    return Calls().of(readings, harness_id, addresses)
+
+
+class Calls:
+    """The calls of a session as it grows.
+
+    What a call says first follows from the calls before it. Where a session only goes on, its
+    earlier calls are the very ones that were made before; where one came between, all are made
+    anew.
+    """
+
+    def __init__(self) -> None:
+        self._readings: list[Reading] = []
+        self._fitting: list[Fitting] = []
+        self._kinds: list[str] = []
+        self._calls: list[Call] = []
+        self._heard = _Heard()
+
+    def of(self, readings: Iterable[Reading], harness_id: str, addresses: Addresses) -> list[Call]:
+        """The calls of these readings."""
+        ordered = sorted(readings, key=_order)
+        same = _same(self._readings, ordered)
+        self._fitting = self._fitting[:same] + [fitting(r.turn) for r in ordered[same:]]
+        told = [(r.turn, r.raw.thread_id) for r in ordered]
+        kinds = [
+            _kind(reading, kind)
+            for reading, kind in zip(
+                ordered, kinds_of(told, harness_id, self._fitting), strict=True
+            )
+        ]
+        known = len(self._calls)
+        if same < known or kinds[:known] != self._kinds:
+            self._calls, self._heard, known = [], _Heard(), 0
+        for reading, kind in zip(ordered[known:], kinds[known:], strict=True):
+            self._calls.append(self._heard.call(_call(reading, kind, addresses)))
+        self._readings, self._kinds = ordered, kinds
+        return list(self._calls)
+
+
+def _same(known: Sequence[Reading], readings: Sequence[Reading]) -> int:
+    """How many readings there are at the beginning of both."""
+    for number, (one, other) in enumerate(zip(known, readings, strict=False)):
+        if one.raw is not other.raw or one.turn is not other.turn:
+            return number
+    return min(len(known), len(readings))
 
 
 def _kind(reading: Reading, kind: str) -> str:

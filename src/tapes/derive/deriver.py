@@ -13,13 +13,15 @@ from decimal import Decimal
 from typing import Any
 
 from tapes.derive.belonging import with_sessions
-from tapes.derive.calls import Call, Reading, calls_of, once
+from tapes.derive.calls import Call, Calls, Reading, once
 from tapes.derive.chain import Addresses, with_ids
 from tapes.derive.otlp import NO_SPAN, Cache, spans_of, told_by
 from tapes.derive.placing import Placing
 from tapes.derive.rollups import (
     SESSION_PREVIEW,
+    MadeTraces,
     Pricing,
+    Traces,
     has_git_activity,
     kind_counts,
     model_of,
@@ -29,11 +31,10 @@ from tapes.derive.rollups import (
     tasks_of,
     title_of,
     totals,
-    trace_of,
     unpriced,
     worst,
 )
-from tapes.derive.spans import Owner, Spans, links_of
+from tapes.derive.spans import MadeSpans, Owner, Spans, links_of
 from tapes.derive.tools import ToolUse, tool_status
 from tapes.derive.transcripts import calls_told
 from tapes.envelope import Envelope
@@ -59,6 +60,15 @@ from tapes.rows import (
 SEEN_TWICE = "seen_twice"
 
 
+@dataclass(slots=True)
+class _Made:
+    """What the last pass made of a session."""
+
+    calls: Calls = field(default_factory=Calls)
+    spans: MadeSpans = field(default_factory=dict)
+    traces: MadeTraces = field(default_factory=dict)
+
+
 class Memory:
     """What a pass may remember for the next one: it changes the speed, never the result.
 
@@ -68,6 +78,7 @@ class Memory:
     def __init__(self) -> None:
         self.addresses = Addresses()
         self.spans: Cache = {}
+        self.made: dict[str, _Made] = {}
         self._remember = memo()
         self._turns: dict[tuple[int, str], Turn | DropReason] = {}
 
@@ -184,14 +195,16 @@ def _session(
         return Projection(), lost
     first = readings[0].raw if readings else seen[0].raw
     owner = Owner(session_id, first.envelope.org_id or NO_ORG)
-    calls = calls_of(readings, first.envelope.harness_id, memory.addresses)
+    made = memory.made.setdefault(session_id, _Made())
+    calls = made.calls.of(readings, first.envelope.harness_id, memory.addresses)
     prices = prices_of(calls, price)
     placing = Placing(calls, told.notes)
-    maker = Spans(placing, owner, prices)
-    drawn = [(draft, tuple(maker.of(draft))) for draft in placing.drafts]
+    maker, rows = Spans(placing, owner, prices, made.spans), Traces(owner, prices, made.traces)
+    drawn = [(draft, maker.of(draft)) for draft in placing.drafts]
     on_wire = frozenset(call.turn.answer.id for call in calls if call.turn.answer.id)
     otlp = told_by(seen, on_wire, owner, price, memory.addresses)
-    traces = [trace_of(draft, spans, owner, prices) for draft, spans in drawn] + otlp.traces
+    traces = [rows.of(draft, spans) for draft, spans in drawn] + otlp.traces
+    made.spans, made.traces = maker.made, rows.made
     spans = [span for _, its_spans in drawn for span in its_spans] + otlp.spans
     everything = sorted([*calls, *otlp.calls], key=lambda c: (c.started, c.raw.id, c.id))
     raws = sorted([*(call.raw for call in calls), *otlp.raws], key=lambda r: (moments(r)[0], r.id))

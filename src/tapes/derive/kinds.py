@@ -118,9 +118,18 @@ RULES: tuple[tuple[str, Callable[[Seen], bool], bool], ...] = (
 )
 
 
-def kinds_of(turns: Sequence[tuple[Turn, str]], harness_id: str) -> list[str]:
-    """The kind of each turn of one session. Each comes with its thread, "" for the main one."""
-    found = [_first_rule(seen(turn)) for turn, _ in turns]
+# The kind of the first rule that fits ("" for none), and whether it goes by the form of a text.
+Fitting = tuple[str, bool]
+
+
+def kinds_of(
+    turns: Sequence[tuple[Turn, str]], harness_id: str, known: Sequence[Fitting] | None = None
+) -> list[str]:
+    """The kind of each turn of one session. Each comes with its thread, "" for the main one.
+
+    `known` are the rules that fit them, where somebody has looked already.
+    """
+    found = [fitting(turn) for turn, _ in turns] if known is None else known
     on_main = [not thread for _, thread in turns]
     if harness_id in STREAM_WITH_TOOLS:
         known_form = any(m and kind == MAIN for m, (kind, _) in zip(on_main, found, strict=True))
@@ -129,7 +138,9 @@ def kinds_of(turns: Sequence[tuple[Turn, str]], harness_id: str) -> list[str]:
     return [kind if kind and (agent or not by_form) else MAIN for kind, by_form in found]
 
 
-def _first_rule(looked: Seen) -> tuple[str, bool]:
+def fitting(turn: Turn) -> Fitting:
+    """The first rule that fits a turn, whatever else is in its session."""
+    looked = seen(turn)
     for kind, fits, by_form in RULES:
         if fits(looked):
             return kind, by_form

@@ -146,6 +146,32 @@ def worst(fidelities: Iterable[Fidelity]) -> Fidelity:
 
 # --- traces -----------------------------------------------------------------------------------
 
+# The traces of a session by their ids, each with all that it follows from.
+MadeTraces = dict[str, tuple[tuple[object, ...], Trace]]
+
+
+class Traces:
+    """Makes the rows of traces; one that follows from the same as in the last pass is the same.
+
+    `made` are those of this pass.
+    """
+
+    def __init__(
+        self, owner: Owner, prices: Mapping[str, Decimal | None], before: MadeTraces | None = None
+    ) -> None:
+        self._owner, self._prices, self._before = owner, prices, before or {}
+        self.made: MadeTraces = {}
+
+    def of(self, draft: Draft, spans: Sequence[Span]) -> Trace:
+        """The row of a trace, of which these are the spans in order."""
+        prices = tuple(self._prices.get(call.id) for call in draft.calls)
+        of = (draft.opening, draft.synthetic, tuple(draft.calls), tuple(spans), prices)
+        before = self._before.get(draft.id)
+        if before is None or before[0] != of:
+            before = of, trace_of(draft, spans, self._owner, self._prices)
+        self.made[draft.id] = before
+        return before[1]
+
 
 def trace_of(
     draft: Draft, spans: Sequence[Span], owner: Owner, prices: Mapping[str, Decimal | None]

@@ -4,12 +4,14 @@ Rule 1: ids are made from captured identity alone: the same call has the same sp
 Rule 2: a span shows what its call added. A tool call is one span, from the answer that asks for it
         to the request that brings its result; without a result it is running.
 Rule 3: spans of a trace are ordered by their start, the main agent first.
+Rule 4: the spans of a call that is as it was in the last pass, with all that hangs on it, are the
+        very ones that were made then: nobody has to make them, or hash them, again.
 
 Knows nothing of titles or totals.  Pure.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import NamedTuple, TypedDict
 
@@ -38,38 +40,85 @@ class _Owned(TypedDict):
     trace_id: str
     session_id: str
     org_id: str
+    seq: int
+
+
+# What spans follow from: where it is the same, they are.
+_Of = tuple[object, ...]
+# Not numbered yet, so that nobody else has it.
+_NEW = -1
+
+
+@dataclass(slots=True)
+class _MadeTrace:
+    """The spans of a trace, and those of each of its calls by itself."""
+
+    of: _Of = ()
+    spans: tuple[Span, ...] = ()
+    calls: dict[str, tuple[_Of, list[Span]]] = field(default_factory=dict)
+
+
+MadeSpans = dict[str, _MadeTrace]
 
 
 class Spans:
-    """Makes the spans of the traces of one session."""
+    """Makes the spans of the traces of one session. `made` are those of this pass, by trace."""
 
     def __init__(
-        self, placing: Placing, owner: Owner, prices: Mapping[str, Decimal | None]
+        self,
+        placing: Placing,
+        owner: Owner,
+        prices: Mapping[str, Decimal | None],
+        before: MadeSpans | None = None,
     ) -> None:
         self._placing, self._owner, self._prices = placing, owner, prices
+        self._before: MadeSpans = before or {}
+        self.made: MadeSpans = {}
 
     def _owned(self, draft: Draft) -> _Owned:
         session_id, org_id = self._owner
-        return {"trace_id": draft.id, "session_id": session_id, "org_id": org_id}
+        return {
+            "trace_id": draft.id,
+            "session_id": session_id,
+            "org_id": org_id,
+            "seq": _NEW,
+        }
 
-    def of(self, draft: Draft) -> Iterator[Span]:
+    def of(self, draft: Draft) -> tuple[Span, ...]:
         """The spans of a trace in order, the main agent first."""
+        before = self._before.get(draft.id) or _MadeTrace()
+        of_calls = [self._call_follows_from(draft, call) for call in draft.calls]
+        of = (draft.opening, *map(self._lane_follows_from, draft.lanes), *of_calls)
+        if before.of != of:
+            made = _MadeTrace(of)
+            for call, of_call in zip(draft.calls, of_calls, strict=True):
+                known = before.calls.get(call.id)
+                if known is None or known[0] != of_call:
+                    known = of_call, list(self._call_spans(draft, call))
+                made.calls[call.id] = known
+            made.spans = tuple(self._in_order(draft, made))
+            before = made
+        self.made[draft.id] = before
+        return before.spans
+
+    def _in_order(self, draft: Draft, trace: _MadeTrace) -> Iterator[Span]:
         main = self._main_lane(draft)
         lanes = {lane.calls[0].id: lane for lane in draft.lanes}
         made: list[Span] = []
         for call in draft.calls:
             if call.id in lanes:
                 made += self._lane_spans(draft, lanes[call.id])
-            made += self._call_spans(draft, call)
+            made += trace.calls[call.id][1]
         made.sort(key=lambda span: span.started_at)
         ended = max(
             (span.started_at + (span.duration_ns or 0) for span in made), default=main.started_at
         )
-        root = replace(main, duration_ns=max(ended - main.started_at, 0))
-        for seq, span in enumerate([root, *made]):
-            # Made a moment ago and nobody else has it yet: to copy all takes a tenth of the time.
-            object.__setattr__(span, "seq", seq)
-            yield span
+        yield replace(main, duration_ns=max(ended - main.started_at, 0), seq=0)
+        for seq, span in enumerate(made, 1):
+            if span.seq == _NEW:
+                # To copy all that was made a moment ago takes a tenth of the time.
+                object.__setattr__(span, "seq", seq)
+            yield span if span.seq == seq else replace(span, seq=seq)
 
     def _main_lane(self, draft: Draft) -> Span:
         raw = draft.opening.raw
@@ -104,6 +153,22 @@ class Spans:
             started_at=began,
             duration_ns=max(call.ended for call in lane.calls) - began,
         )
+
+    def _lane_follows_from(self, lane: Lane) -> _Of:
+        known = lane.parent in self._placing.tools
+        return (lane.span_id, lane.thread, lane.parent, known, lane.anchor, *lane.calls)
+
+    def _call_follows_from(self, draft: Draft, call: Call) -> _Of:
+        verdicts, tools = self._placing.verdicts, list[object]()
+        for part in call.turn.answer.parts if call.is_conversation else ():
+            tool = self._placing.tools.get(part.id) if isinstance(part, ToolCall) else None
+            if tool is None or tool.asked_by is not call or tool.block is not part:
+                continue
+            lane = self._placing.lane_of_tool.get(tool.id)
+            began = None if lane is None else (lane.anchor, lane.calls[0].started)
+            tools += (tool.id, tool.result, tool.brought_by, began, verdicts.get(tool.id))
+        price = self._prices.get(call.id)
+        return (call, self._owner, draft.parents[call.id], price, verdicts.get(call.id), *tools)
 
     def _call_spans(self, draft: Draft, call: Call) -> Iterator[Span]:
         yield self._llm_span(draft, call)

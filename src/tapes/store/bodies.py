@@ -8,7 +8,7 @@ Rule 3: every body carries a check. A chain that gives other bytes is damage, an
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from tapes.errors import DamagedStore
 from tapes.store.cuts import Cut, cut, joined, with_cuts, without_cuts
+from tapes.store.database import Database
 from tapes.store.packing import (
     NotPacked,
     Packed,
@@ -274,14 +275,7 @@ def _damaged(turn_id: int, what: str) -> DamagedStore:
     )
 
 
-_LINEAGES = (
-    select(raw_turns.c.lineage)
-    .where(
-        raw_turns.c.org_id == bindparam("org"),
-        raw_turns.c.lineage.in_(bindparam("lineages", expanding=True)),
-    )
-    .distinct()
-)
+_LINEAGES = select(raw_turns.c.lineage).where(raw_turns.c.org_id == bindparam("org")).distinct()
 _LAST = (
     select(raw_turns.c.id, raw_turns.c.depth)
     .where(raw_turns.c.org_id == bindparam("org"), raw_turns.c.lineage == bindparam("lineage"))
@@ -291,13 +285,13 @@ _LAST = (
 
 
 def last_bases(
-    connection: Connection, org_id: str, lineages: Iterable[int]
+    database: Database, connection: Connection, org_id: str, lineages: Sequence[int]
 ) -> dict[int, list[Base]]:
     """The bodies of each lineage that were kept last, the latest at the end."""
-    values = {"org": org_id, "lineages": list(lineages)}
+    column = raw_turns.c.lineage
     return {
         lineage: _last_bases(connection, org_id, lineage)
-        for lineage in connection.execute(_LINEAGES, values).scalars().all()
+        for (lineage,) in database.rows_among(connection, _LINEAGES, column, lineages, org=org_id)
     }
 
 

@@ -18,9 +18,8 @@ LEAST = 16 * 1024
 _RUN = re.compile(rb'[^"]{%d,}' % LEAST)
 # Members that hold the same thing in call after call, and how long they have to be.
 _STEADY = tuple(
-    f'"{name}":{blank}'.encode()
+    f'"{name}":'.encode()
     for name in ("tools", "system", "functions", "instructions", "systemInstruction")
-    for blank in ("", " ")
 )
 _LEAST_STEADY = 4 * 1024
 # More parts of one body are left in it.
@@ -69,9 +68,12 @@ def _places(data: bytes) -> list[tuple[int, int]]:
 def _steady(data: bytes) -> Iterator[tuple[int, int]]:
     for name in _STEADY:
         start = data.find(name)
-        if start < 0 or data[start + len(name) : start + len(name) + 1] not in (b"[", b"{", b'"'):
+        if start < 0:
             continue
         start += len(name)
+        start += data[start : start + 1] == b" "
+        if data[start : start + 1] not in (b"[", b"{", b'"'):
+            continue
         text = data[start:].decode("latin-1")  # a character is a byte
         try:
             _, length = json.JSONDecoder().raw_decode(text)

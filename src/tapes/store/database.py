@@ -10,7 +10,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Dialect, Table
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Dialect,
+    Select,
+    Table,
+    any_,
+    bindparam,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from tapes.store.columns import POSTGRES
@@ -96,23 +105,34 @@ class WordIndex(ABC):
         """Forget everything, to take it in anew."""
 
 
-class Shape:
-    """An insert of rows with these columns, as text, and how their values are bound."""
+# So many items are asked for with one question.
+_AT_ONCE = 256
 
-    def __init__(self, insert: Insert, names: Sequence[str], dialect: Dialect) -> None:
-        compiled = insert.compile(dialect=dialect, column_keys=list(names))
-        table = insert.table
+
+class Shape:
+    """A statement as text, made once, and how its values are bound."""
+
+    def __init__(
+        self, statement: Any, dialect: Dialect, names: Sequence[str] | None = None
+    ) -> None:
+        compiled = statement.compile(
+            dialect=dialect, column_keys=None if names is None else list(names)
+        )
         self.sql = str(compiled)
         order = getattr(compiled, "positiontup", None)
         self._is_positional = order is not None
+        # Values that stand in the statement itself, such as a limit.
+        self._own = {n: value for n, value in compiled.params.items() if value is not None}
         self._columns = [
-            (name, table.c[name].type.dialect_impl(dialect).bind_processor(dialect))
-            for name in order or names
+            (name, compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect))
+            for name in order or compiled.binds
         ]
 
     def bound(self, rows: Iterable[Mapping[str, Any]]) -> list[Any]:
         """The values of rows as the driver takes them."""
         columns = self._columns
+        if self._own:
+            rows = [{**self._own, **row} for row in rows]
         if self._is_positional:
             return [
                 tuple([row[n] if bind is None else bind(row[n]) for n, bind in columns])
@@ -132,7 +152,7 @@ class Database(ABC):
     session_words: WordIndex
 
     def __init__(self) -> None:
-        self._shapes: dict[tuple[str, tuple[str, ...], bool], Shape] = {}
+        self._shapes: dict[Any, Shape] = {}
 
     @property
     def is_postgres(self) -> bool:
@@ -166,8 +186,51 @@ class Database(ABC):
         if key not in self._shapes:
             insert = self.insert(table)
             insert = insert.on_conflict_do_nothing() if is_new else insert
-            self._shapes[key] = Shape(insert, key[1], self.dialect)
+            self._shapes[key] = Shape(insert, self.dialect, key[1])
         return self._shapes[key]
+
+    def run_many(
+        self, connection: Connection, statement: Any, rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Run a statement of ours, which is never made anew, for each of these values."""
+        if statement not in self._shapes:
+            self._shapes[statement] = Shape(statement, self.dialect)
+        shape = self._shapes[statement]
+        connection.exec_driver_sql(shape.sql, shape.bound(rows))
+
+    def rows_among(
+        self,
+        connection: Connection,
+        ask: Select[Any],
+        column: ColumnElement[Any],
+        items: Sequence[Any],
+        **values: Any,
+    ) -> list[Sequence[Any]]:
+        """What a question of ours, which is never made anew, finds where a column is one of these.
+
+        What it finds comes as the driver gives it.
+        """
+        found: list[Sequence[Any]] = []
+        for at in range(0, len(items), _AT_ONCE):
+            some = list(items[at : at + _AT_ONCE])
+            # Of few sizes, so that few texts are made.
+            size = 1 if self.is_postgres else 1 << (len(some) - 1).bit_length()
+            key = (ask, size)
+            if key not in self._shapes:
+                self._shapes[key] = Shape(ask.where(self._among(column, size)), self.dialect)
+            if self.is_postgres:
+                values["among"] = some
+            else:
+                some += some[-1:] * (size - len(some))
+                values |= {f"among_{number}": item for number, item in enumerate(some)}
+            (bound,) = self._shapes[key].bound([values])
+            found += connection.exec_driver_sql(self._shapes[key].sql, bound).all()
+        return found
+
+    def _among(self, column: ColumnElement[Any], size: int) -> ColumnElement[bool]:
+        if self.is_postgres:
+            return column == any_(bindparam("among", type_=postgresql.ARRAY(column.type)))
+        return column.in_([bindparam(f"among_{n}", type_=column.type) for n in range(size)])
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Connection]:

@@ -11,7 +11,7 @@ Knows nothing of deriving.
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -26,12 +26,12 @@ from sqlalchemy import (
     bindparam,
     delete,
     select,
-    true,
     update,
 )
 
-from tapes.rows import Link, Projection, Session, Span, SpanKind, content_hash
+from tapes.rows import Projection, Session, content_hash
 from tapes.store.database import Database, WordIndex, Words
+from tapes.store.edits import Edit, LinkKey, Stored, facets_of, link_key, span_key
 from tapes.store.modelforms import (
     link_values,
     place_of,
@@ -47,7 +47,6 @@ from tapes.store.tables import (
     facets,
     links,
     notes,
-    raw_turns,
     session_parents,
     sessions,
     skips,
@@ -58,8 +57,6 @@ from tapes.store.tables import (
 from tapes.store.words import terms_of_all
 
 Item = TypeVar("Item")
-SpanKey = tuple[str, str]
-LinkKey = tuple[str, str, str, str, str, str]
 
 
 def chunks(items: Sequence[Item], size: int = 500) -> Iterator[Sequence[Item]]:
@@ -73,63 +70,6 @@ def words_of(place: int, org_id: str, said: Iterable[Said]) -> Words:
     prompt = terms_of_all(each.text for each in texts if each.is_prompt)
     rest = terms_of_all(each.text for each in texts if not each.is_prompt)
     return Words(place, org_id, frozenset(prompt), frozenset(rest - prompt))
-
-
-def link_key(link: Link) -> LinkKey:
-    """What tells a link from others."""
-    source = (link.from_trace_id, link.from_span_id, link.from_io)
-    return (*source, link.to_trace_id, link.to_span_id, link.to_io)
-
-
-@dataclass(slots=True)
-class Stored:
-    """What a database has of a session: hashes and places by key."""
-
-    session: str | None = None
-    session_place: int | None = None
-    traces: dict[str, str] = field(default_factory=dict)
-    spans: dict[SpanKey, tuple[str, int]] = field(default_factory=dict)
-    links: dict[LinkKey, str] = field(default_factory=dict)
-    skips: dict[int, str] = field(default_factory=dict)
-    facets: set[tuple[str, str]] = field(default_factory=set)
-    parents: dict[str, tuple[str, str, int]] = field(default_factory=dict)
-
-
-class Edit:
-    """What is to be done, so that a session has its new rows."""
-
-    def __init__(self, session_id: str, rows: Projection, stored: Stored) -> None:
-        self.session_id, self.rows, self.stored = session_id, rows, stored
-        self.seq = 0
-        own = [s for s in rows.sessions if s.id == session_id and not s.placeholder]
-        self.own = own[0] if own else None
-        self.hash = content_hash(self.own) if self.own else None
-        self.has_other_session = stored.session != self.hash
-        self.traces = [
-            (trace, hashed)
-            for trace in rows.traces
-            if stored.traces.get(trace.trace_id) != (hashed := content_hash(trace))
-        ]
-        self.spans = [
-            (span, hashed)
-            for span in rows.spans
-            if _hash_in(stored.spans, _span_key(span)) != (hashed := content_hash(span))
-        ]
-        new_links = {link_key(link): link for link in rows.links}
-        self.links = [
-            link for key, link in new_links.items() if stored.links.get(key) != link.kind.value
-        ]
-        self.gone_traces = stored.traces.keys() - {trace.trace_id for trace in rows.traces}
-        self.gone_spans = stored.spans.keys() - {_span_key(span) for span in rows.spans}
-        self.gone_links = stored.links.keys() - new_links.keys()
-        self.skips = {skip.raw_turn_id: skip.reason for skip in rows.skipped if skip.raw_turn_id}
-
-    @property
-    def count(self) -> int:
-        """How many rows change."""
-        changed = len(self.traces) + len(self.spans) + len(self.links)
-        gone = len(self.gone_traces) + len(self.gone_spans) + len(self.gone_links)
-        return changed + gone + self.has_other_session
 
 
 class ModelWriter:
@@ -235,6 +175,11 @@ class ModelWriter:
         if values:
             self._connection.execute(statement, values)
 
+    def _drop(self, statement: Any, keys: Sequence[Any]) -> None:
+        """Delete rows by what tells them apart."""
+        for some in chunks(keys):
+            self._connection.execute(statement, {"o": self._org, "k": some})
+
     def _insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         if rows:
             self._database.insert_rows(self._connection, table, rows)
@@ -250,7 +195,7 @@ class ModelWriter:
     def _write_traces(self, edits: Sequence[Edit]) -> None:
         out = {t for edit in edits for t in edit.gone_traces}
         out |= {trace.trace_id for edit in edits for trace, _ in edit.traces}
-        self._run(_DROP_TRACE, [{"o": self._org, "t": trace_id} for trace_id in sorted(out)])
+        self._drop(_DROP_TRACES, sorted(out))
         self._insert(
             traces,
             [
@@ -286,11 +231,11 @@ class ModelWriter:
         out = {
             edit.stored.spans[key][1]
             for edit in edits
-            for key in chain(edit.gone_spans, (_span_key(span) for span, _ in edit.spans))
+            for key in chain(edit.gone_spans, (span_key(span) for span, _ in edit.spans))
             if key in edit.stored.spans
         }
         old = self._span_words(sorted(out))
-        self._run(_DROP_SPAN, [{"p": place, "o": self._org} for place in sorted(out)])
+        self._drop(_DROP_SPANS, sorted(out))
         places = iter(self._places(edits))
         rows, new = list[dict[str, Any]](), list[Words]()
         for edit in edits:
@@ -310,7 +255,7 @@ class ModelWriter:
 
     def _places(self, edits: Sequence[Edit]) -> list[int]:
         """Where each changed span stands: where it stood, or at the next free place of its time."""
-        known = [edit.stored.spans.get(_span_key(span)) for edit in edits for span, _ in edit.spans]
+        known = [edit.stored.spans.get(span_key(span)) for edit in edits for span, _ in edit.spans]
         new = [
             place_of(span.started_at, self._org, span.trace_id, span.span_id)
             for edit in edits
@@ -350,8 +295,9 @@ class ModelWriter:
         if not heads:
             return
         ids = [head.session_id for head in heads]
-        old = self._session_words(ids)
-        self._run(_DROP_SESSION, [{"o": self._org, "s": session_id} for session_id in ids])
+        renamed = self._renamed(heads)
+        old = self._session_words(renamed)
+        self._drop(_DROP_SESSIONS, ids)
         given = {
             head.session_id: place_of(head.row.started_at, self._org, head.session_id)
             for head in heads
@@ -369,7 +315,19 @@ class ModelWriter:
                 own = {"org_id": self._org, "derive_seq": head.seq, "place": place}
                 rows.append(session_values(head.row, head.hash) | own)
         self._insert(sessions, rows)
-        reword(self._database.session_words, self._connection, old, self._session_words(ids))
+        reword(self._database.session_words, self._connection, old, self._session_words(renamed))
+
+    def _renamed(self, heads: Sequence["_Head"]) -> list[str]:
+        """Of these sessions those that are known by other words than before, or by none before."""
+        ids = [head.session_id for head in heads]
+        before = {row.id: _named(row) for row in self._rows_of(_NAMED, ids)}
+        return [
+            head.session_id
+            for head in heads
+            if head.row is None
+            or head.session_id not in before
+            or _names(before[head.session_id]) != _names(head.row)
+        ]
 
     def _session_words(self, session_ids: Sequence[str]) -> list[Words]:
         called = dict(map(tuple, self._rows_of(_CALLED, session_ids)))
@@ -432,7 +390,7 @@ class ModelWriter:
         """Take all rows of the session away."""
         self.replace({session_id: Projection()})
         self.forget_words(session_id)  # of what is left: a placeholder that others name
-        self._connection.execute(_DROP_SESSION, {"o": self._org, "s": session_id})
+        self._drop(_DROP_SESSIONS, [session_id])
         self.note_change(session_id, erased=True)
 
     def settle(self, session_id: str) -> None:
@@ -499,32 +457,10 @@ def _named(row: Row[*tuple[Any, ...]]) -> Session:
     )
 
 
-def strays(connection: Connection, org_id: str) -> Iterator[str]:
-    """Rows with no turn behind them, and placeholders of what is not named or is there."""
-    of_log = select(raw_turns.c.session_id).where(
-        raw_turns.c.org_id == org_id, raw_turns.c.session_id.is_not(None)
-    )
-    real = sessions.c.placeholder.is_(False)
-    for table, column, more in (
-        (sessions, sessions.c.id, real),
-        (traces, traces.c.session_id, true()),
-        (spans, spans.c.session_id, true()),
-        (links, links.c.session_id, true()),
-        (session_parents, session_parents.c.session_id, true()),
-    ):
-        ask = select(column).where(table.c.org_id == org_id, more, column.not_in(of_log))
-        for session_id in connection.execute(ask.distinct()).scalars():
-            yield f"{table.name} of {session_id}: no turn is behind it"
-    named = select(session_parents.c.parent_id).where(session_parents.c.org_id == org_id)
-    mine = sessions.c.org_id == org_id
-    there = select(sessions.c.id).where(mine)
-    unnamed = select(sessions.c.id).where(mine, sessions.c.placeholder, sessions.c.id.not_in(named))
-    for session_id in connection.execute(unnamed).scalars():
-        yield f"session {session_id}: nobody names the placeholder"
-    for session_id in connection.execute(
-        named.distinct().where(session_parents.c.parent_id.not_in(there))
-    ).scalars():
-        yield f"session {session_id}: is named and has no placeholder"
+def _names(session: Session) -> tuple[str, ...]:
+    one = session
+    titles = (one.derived_title, one.name, one.preview)
+    return (*titles, one.cwd, one.agent_name, one.harness_id)
 
 
 def index_all(database: Database, connection: Connection) -> None:
@@ -541,41 +477,9 @@ def index_all(database: Database, connection: Connection) -> None:
         ModelWriter(database, connection, org_id).remember_words(session_id)
 
 
-def facets_of(session: Session, its_spans: Iterable[Span]) -> set[tuple[str, str]]:
-    """What there is in a session, by name of the field."""
-    found: set[tuple[str, str]] = set()
-    for span in its_spans:
-        if span.kind is SpanKind.LLM:
-            found |= {
-                ("model", span.model), ("model", span.request_model), ("provider", span.provider),
-                ("outcome", span.outcome), ("stop", span.stop_reason),
-            }  # fmt: skip
-        elif span.kind is SpanKind.TOOL:
-            found.add(("tool", span.name))
-        found |= {
-            ("agent", span.agent), ("kind", span.call_kind), ("error", span.error_type),
-            ("span_status", span.status.value if span.status.value != "ok" else ""),
-        }  # fmt: skip
-    found |= {("agent", session.agent_name), ("harness", session.harness_id)}
-    said: object = session.harness_metadata
-    given = said.get("tags") if isinstance(said, Mapping) else None
-    if isinstance(given, list):
-        found |= {("tag", tag) for tag in given if isinstance(tag, str)}
-    return {(name, value) for name, value in found if value}
-
-
-def _span_key(span: Span) -> SpanKey:
-    return span.trace_id, span.span_id
-
-
 def _link_key(key: Sequence[str]) -> LinkKey:
     one, two, three, four, five, six = key
     return one, two, three, four, five, six
-
-
-def _hash_in(known: Mapping[SpanKey, tuple[str, int]], key: SpanKey) -> str | None:
-    found = known.get(key)
-    return None if found is None else found[0]
 
 
 # Made once: to make a statement takes longer than to run it.
@@ -633,8 +537,10 @@ _TICK = (
     .values(seq=clocks.c.seq + bindparam("count"))
     .returning(clocks.c.seq)
 )
-_DROP_TRACE = delete(traces).where(traces.c.org_id == _O, traces.c.trace_id == bindparam("t"))
-_DROP_SPAN = delete(spans).where(spans.c.place == bindparam("p"), spans.c.org_id == _O)
+_KEYS: BindParameter[Any] = bindparam("k", expanding=True)
+_DROP_TRACES = delete(traces).where(traces.c.org_id == _O, traces.c.trace_id.in_(_KEYS))
+_DROP_SPANS = delete(spans).where(spans.c.place.in_(_KEYS), spans.c.org_id == _O)
+_DROP_SESSIONS = delete(sessions).where(sessions.c.org_id == _O, sessions.c.id.in_(_KEYS))
 _DROP_LINK = delete(links).where(
     links.c.org_id == _O,
     *(column == bindparam(name) for name, column in zip("abcdef", _LINK_KEY, strict=True)),
@@ -649,4 +555,3 @@ _DROP_SKIPS = delete(skips).where(skips.c.org_id == _O, skips.c.session_id == _S
 _DROP_PARENTS = delete(session_parents).where(
     session_parents.c.org_id == _O, session_parents.c.session_id == _S
 )
-_DROP_SESSION = delete(sessions).where(sessions.c.org_id == _O, sessions.c.id == _S)

@@ -159,7 +159,7 @@ class PostgresDatabase(Database):
 
     def new_turn_ids(self, connection: Connection, count: int) -> Sequence[int]:
         """The next numbers of the sequence."""
-        return sorted(connection.execute(_NEW_IDS, {"count": count}).scalars())
+        return sorted(connection.exec_driver_sql(_NEW_IDS, {"count": count}).scalars())
 
     @contextmanager
     def leading(self) -> Iterator[bool]:
@@ -204,8 +204,9 @@ class PostgresDatabase(Database):
             self._engine.dispose()
 
 
-_NEW_IDS = text(
-    "SELECT nextval(pg_get_serial_sequence('raw_turns', 'id')) FROM generate_series(1, :count)"
+_NEW_IDS = (
+    "SELECT nextval(pg_get_serial_sequence('raw_turns', 'id'))"
+    " FROM generate_series(1, %(count)s::int)"
 )
 
 

@@ -12,10 +12,10 @@ from tapes.store.base import Receipt
 from tapes.store.database import Database
 from tapes.store.erasing import Erasing, Purge
 from tapes.store.logreading import Bodies, SessionTurns, TurnReader, unnamed_turns
-from tapes.store.model import strays
 from tapes.store.placing import Placements, PlacingWork
 from tapes.store.project import SqlProject
 from tapes.store.records import orgs_of_records
+from tapes.store.strays import strays
 from tapes.store.tables import dirty, drops, raw_turns
 from tapes.store.turnforms import Prepared
 from tapes.store.working import TakenWork, Working

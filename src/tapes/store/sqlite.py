@@ -205,7 +205,7 @@ class SqliteDatabase(Database):
 
     def new_turn_ids(self, connection: Connection, count: int) -> Sequence[int]:
         """The ids after the last one; nobody else writes meanwhile."""
-        last = connection.execute(_LAST_ID).scalar() or 0
+        last = connection.exec_driver_sql(_LAST_ID).scalar() or 0
         return range(last + 1, last + 1 + count)
 
     @contextmanager
@@ -278,7 +278,7 @@ def _is_damage(said: str) -> bool:
 
 # A file of this size is wiped while the caller waits.
 _SMALL = 64 * 1024 * 1024
-_LAST_ID = text("SELECT seq FROM sqlite_sequence WHERE name = 'raw_turns'")
+_LAST_ID = "SELECT seq FROM sqlite_sequence WHERE name = 'raw_turns'"
 
 
 def _connected(path: str, options: str) -> sqlite3.Connection:
