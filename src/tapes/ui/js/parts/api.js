@@ -54,7 +54,24 @@ function connected(state) {
   if (connection.get().state !== state) connection.set({ state, since: Date.now() });
 }
 
+// A question that a part of the page will ask, asked before that part is there.
+const early = new Map();
+export function askEarly(address) {
+  const answer = ask(address);
+  early.set(address, answer);
+  return answer.catch(() => {}).finally(() => early.delete(address)); // whoever took it is told
+}
+
+// What can wait does so until what a person came for is on the screen.
+export const calm = makeStore(false);
+export const calmDown = () => calm.get() || requestAnimationFrame(() => setTimeout(() => calm.set(true)));
+
 export async function ask(address, { method = 'GET', body, headers = {}, signal } = {}) {
+  if (method === 'GET' && early.has(address)) {
+    const answer = early.get(address);
+    early.delete(address);
+    return answer;
+  }
   const known = method === 'GET' ? seen.get(address) : undefined;
   const sent = withToken({ accept: 'application/json', ...headers });
   if (known) sent['if-none-match'] = known.tag;
@@ -120,7 +137,7 @@ export const at = (...parts) => parts.map(encodeURIComponent).join('/');
 
 // An answer while a part of the page is shown. What was there stays until the new one has come.
 export function useAsk(address, { again = 0 } = {}) {
-  const [state, set] = useState({ address, value: address && seen.get(address)?.value, problem: null, loading: Boolean(address) });
+  const [state, set] = useState({ address, value: seen.get(address)?.value, problem: null, loading: Boolean(address) });
   const [times, setTimes] = useState(0);
   const last = useRef(address);
   useEffect(() => {
