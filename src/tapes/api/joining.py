@@ -23,7 +23,7 @@ _IMPORT = re.compile(
 _PASSED_ON = re.compile(rf"^export\s*\{{(?P<some>[^}}]*)\}}{_FROM}", re.MULTILINE)
 _LATE = re.compile(r"""\bimport\(\s*["'](?P<where>[^"']+)["']\s*\)""")
 _DECLARED = re.compile(
-    r"^export\s+(?=(?:(?:async\s+)?function|class|const)\s+(?P<name>\w+))", re.MULTILINE
+    r"^export\s+(?=(?:(?:async\s+)?function\*?|class|const)\s+(?P<name>\w+))", re.MULTILINE
 )
 _LISTED = re.compile(r"(?:^|(?<=[;}]))export\s*\{(?P<some>[^}]*)\};?\s*$")
 _DEFAULT = re.compile(r"(?:^|(?<=[;}]))export default\b", re.MULTILINE)

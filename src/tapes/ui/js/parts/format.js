@@ -44,11 +44,17 @@ export function bytes(n) {
 }
 
 // Nanoseconds since 1970 as a BigInt would be exact; a microsecond is enough for bars.
+// Spans come in order, so most have the second of the one before.
+let second = '';
+let start = 0;
 export function micros(text) {
   if (!text) return null;
-  const ms = Date.parse(text);
-  const part = /\.(\d+)/.exec(text);
-  return Math.floor(ms / 1000) * 1e6 + (part ? Number(part[1].padEnd(6, '0').slice(0, 6)) : 0);
+  if (text[19] === '.' && text.endsWith('Z')) {
+    const before = text.slice(0, 19);
+    if (before !== second) { second = before; start = Date.parse(`${before}Z`) * 1000; }
+    return start + Number(text.slice(20, 26).replace('Z', '').padEnd(6, '0'));
+  }
+  return Date.parse(text) * 1000;
 }
 
 function parts(date, utc) {
