@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 import httpx
+import openai
+import pytest
 from playwright.sync_api import expect
 
 from .conftest import Open, press, served
@@ -162,6 +164,32 @@ def test_a_request_that_is_on_no_tape_is_announced_and_explained(
     expect(page.get_by_role("heading", name="This request is not on the tape")).to_be_visible()
     expect(page.get_by_role("heading", name="Against the nearest recording")).to_be_visible()
     expect(page.get_by_text("CASSETTE_MODE=record").first).to_be_visible()
+
+
+def test_a_refusal_in_a_program_leads_to_the_page_that_explains_it(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    client = openai.OpenAI(api_key="none", base_url=f"{addresses['proxy']}/openai/v1")
+    with pytest.raises(openai.APIStatusError) as caught, client:
+        client.chat.completions.create(
+            model="gemma-3-270m",
+            messages=[{"role": "user", "content": "What is a unit test, on 2026-12-01?"}],
+        )
+    said = str(caught.value)
+    found = re.search(r"seen side by side: (http://[\w.:]+)/(#/miss/[0-9a-f-]{36})", said)
+    assert found is not None, said
+    page = open_page(*found.groups())
+    expect(page.get_by_role("heading", name="This request is not on the tape")).to_be_visible()
+    expect(page.get_by_role("heading", name="Likely cause")).to_be_visible()
+    expect(page.get_by_text("on 2026-12-01").first).to_be_visible()
+    expect(page).to_have_url(re.compile(r"#/miss/\d+$"))
+
+
+def test_a_refusal_that_is_not_in_this_log_is_waited_for(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/miss/00000000-0000-4000-8000-000000000000")
+    expect(page.get_by_role("heading", name="This call is not in the log yet")).to_be_visible()
 
 
 def test_services_tell_their_health_and_what_is_wrong(
