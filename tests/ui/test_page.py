@@ -8,6 +8,9 @@ from playwright.sync_api import expect
 
 from .conftest import ROOT, Open
 
+# One browser and one server for all of these, also where several processes run tests.
+pytestmark = pytest.mark.xdist_group("page")
+
 
 def test_every_file_comes_under_a_policy_that_lets_nothing_else_in(
     addresses: dict[str, str],
