@@ -181,7 +181,8 @@ async def serve(plan: Plan, ready: Callable[[Served], object], stopped: asyncio.
         if projector is not None:
             stack.enter_context(_deriving(projector))
         stack.enter_context(_tidying(store))
-        proxy = await _proxy(plan, projector, stack)
+        page = "" if api_door is None else api_door.address
+        proxy = await _proxy(plan, projector, stack, page)
         addresses = dict(USUAL)
         for door, server in (
             (Door.API, api_door), (Door.INGEST, ingest_door), (Door.PROXY, proxy)
@@ -233,7 +234,7 @@ async def _api_app(
 
 
 async def _proxy(
-    plan: Plan, projector: Projector | None, stack: AsyncExitStack
+    plan: Plan, projector: Projector | None, stack: AsyncExitStack, page: str
 ) -> ProxyServer | None:
     if plan.proxy is None:
         return None
@@ -246,6 +247,7 @@ async def _proxy(
         stack.push_async_callback(asyncio.to_thread, kept.close)
         watcher = LogWatcher(kept)
     server = ProxyServer(setup, listen, watcher)
+    server.desk.page = page
     await server.start()
     stack.push_async_callback(server.stop)
     return server

@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.parts import absent
+from tests.postgres import Postgres
 from tests.running import environment
 
 CHROMIUM = next(
@@ -64,6 +65,37 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
     """The addresses of the server that most tests only read from."""
     with served(tmp_path_factory.mktemp("whole")) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def on_postgres(
+    postgres: Postgres, empty_store_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, str]]:
+    """The same, with its log in PostgreSQL."""
+    dsn = postgres.new_database("whole_page", empty_store_database)
+    with served(tmp_path_factory.mktemp("whole"), dsn) as found:
+        yield found
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def everywhere(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The addresses of that server, over each database in turn."""
+    name = "addresses" if request.param == "sqlite" else "on_postgres"
+    found: dict[str, str] = request.getfixturevalue(name)
+    return found
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def from_nothing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The addresses of a server that has nothing yet, over each database in turn."""
+    dsn = []
+    if request.param == "postgres":
+        template = request.getfixturevalue("empty_store_database")
+        dsn = [request.getfixturevalue("postgres").new_database("empty_page", template)]
+    with served(tmp_path, "empty", *dsn) as found:
+        yield found
+    if dsn:
+        request.getfixturevalue("postgres").drop_database("empty_page")
 
 
 Open = Callable[..., Page]

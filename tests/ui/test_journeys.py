@@ -1,21 +1,25 @@
-"""What people do on the page, from beginning to end."""
+"""What people do on the page, from beginning to end: the main ways on both databases."""
 
 import re
-from pathlib import Path
 
 import httpx
+import openai
+import pytest
 from playwright.sync_api import expect
 
-from .conftest import Open, press, served
+from .conftest import Open, press
+
+# One browser and one server for all of these, also where several processes run tests.
+pytestmark = pytest.mark.xdist_group("journeys")
 
 INVOICE = "The invoice test fails: it expects 42.00 and gets 41.99. Mend it."
 LISBON = "I fly to Lisbon tomorrow. Do I need an umbrella?"
 
 
 def test_the_failing_tool_call_is_found_by_keys_alone(
-    addresses: dict[str, str], open_page: Open
+    everywhere: dict[str, str], open_page: Open
 ) -> None:
-    page = open_page(addresses["api"])
+    page = open_page(everywhere["api"])
     expect(page.get_by_role("row").filter(has_text=INVOICE)).to_be_visible()
     press(page, "f", "filter")
     page.keyboard.type("has:tool_error")
@@ -36,9 +40,9 @@ def test_the_failing_tool_call_is_found_by_keys_alone(
 
 
 def test_the_failing_tool_call_is_found_by_mouse(
-    addresses: dict[str, str], open_page: Open
+    everywhere: dict[str, str], open_page: Open
 ) -> None:
-    page = open_page(addresses["api"])
+    page = open_page(everywhere["api"])
     page.get_by_role("row").filter(has_text=INVOICE).get_by_text("completed").click()
     sheet = page.get_by_role("complementary", name="Details")
     expect(sheet.get_by_text("1 failed")).to_be_visible()
@@ -59,8 +63,8 @@ def test_a_link_opens_the_same_view_for_somebody_else(
     expect(page.get_by_role("button", name="Tree")).to_have_attribute("aria-pressed", "true")
 
 
-def test_a_trace_is_walked_by_keys(addresses: dict[str, str], open_page: Open) -> None:
-    page = open_page(addresses["api"], "#/trace/trc_sample-coding-1")
+def test_a_trace_is_walked_by_keys(everywhere: dict[str, str], open_page: Open) -> None:
+    page = open_page(everywhere["api"], "#/trace/trc_sample-coding-1")
     expect(page.get_by_role("treeitem")).to_have_count(15)
     press(page, "ArrowLeft", "close")
     expect(page.get_by_role("treeitem")).to_have_count(1)
@@ -87,8 +91,8 @@ def test_a_filter_of_spans_keeps_what_they_hang_from(
     assert [name.split("\n")[0] for name in names][:3] == ["main", "Agent", "subagent"]
 
 
-def test_all_forms_of_a_call_are_there(addresses: dict[str, str], open_page: Open) -> None:
-    page = open_page(addresses["api"], "#/trace/trc_sample-coding-1?span=llm_sample-coding-2")
+def test_all_forms_of_a_call_are_there(everywhere: dict[str, str], open_page: Open) -> None:
+    page = open_page(everywhere["api"], "#/trace/trc_sample-coding-1?span=llm_sample-coding-2")
     for tab, text in (
         ("JSON", '"claude-sonnet-4-5"'),
         ("Bytes", "event: message_start"),
@@ -100,8 +104,8 @@ def test_all_forms_of_a_call_are_there(addresses: dict[str, str], open_page: Ope
         expect(page.get_by_role("tabpanel")).to_contain_text(text)
 
 
-def test_two_sessions_are_compared(addresses: dict[str, str], open_page: Open) -> None:
-    page = open_page(addresses["api"])
+def test_two_sessions_are_compared(everywhere: dict[str, str], open_page: Open) -> None:
+    page = open_page(everywhere["api"])
     rows = page.get_by_role("row").filter(has_text=LISBON)
     expect(rows).to_have_count(2)
     for each in rows.all():
@@ -111,9 +115,9 @@ def test_two_sessions_are_compared(addresses: dict[str, str], open_page: Open) -
 
 
 def test_words_of_any_script_are_found_and_marked(
-    addresses: dict[str, str], open_page: Open
+    everywhere: dict[str, str], open_page: Open
 ) -> None:
-    page = open_page(addresses["api"])
+    page = open_page(everywhere["api"])
     expect(page.get_by_role("row").filter(has_text=INVOICE)).to_be_visible()
     page.keyboard.press("/")
     page.keyboard.type("مرحبا")
@@ -123,8 +127,8 @@ def test_words_of_any_script_are_found_and_marked(
     assert mark.evaluate("e => getComputedStyle(e).direction") == "rtl"
 
 
-def test_a_filter_completes_and_time_narrows(addresses: dict[str, str], open_page: Open) -> None:
-    page = open_page(addresses["api"])
+def test_a_filter_completes_and_time_narrows(everywhere: dict[str, str], open_page: Open) -> None:
+    page = open_page(everywhere["api"])
     field = page.get_by_role("combobox", name="Filter sessions")
     field.click()
     field.press_sequentially("mod")
@@ -141,16 +145,16 @@ def test_a_filter_completes_and_time_narrows(addresses: dict[str, str], open_pag
 
 
 def test_a_request_that_is_on_no_tape_is_announced_and_explained(
-    addresses: dict[str, str], open_page: Open
+    everywhere: dict[str, str], open_page: Open
 ) -> None:
-    page = open_page(addresses["api"])
+    page = open_page(everywhere["api"])
     expect(page.get_by_text("live", exact=True)).to_be_visible()
     asked = {
         "model": "gemma-3-270m",
         "messages": [{"role": "user", "content": "What is a unit test, on 2026-11-30?"}],
     }
     refused = httpx.post(
-        f"{addresses['proxy']}/openai/v1/chat/completions",
+        f"{everywhere['proxy']}/openai/v1/chat/completions",
         json=asked,
         headers={"authorization": "Bearer none"},
         timeout=30,
@@ -162,6 +166,32 @@ def test_a_request_that_is_on_no_tape_is_announced_and_explained(
     expect(page.get_by_role("heading", name="This request is not on the tape")).to_be_visible()
     expect(page.get_by_role("heading", name="Against the nearest recording")).to_be_visible()
     expect(page.get_by_text("CASSETTE_MODE=record").first).to_be_visible()
+
+
+def test_a_refusal_in_a_program_leads_to_the_page_that_explains_it(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    client = openai.OpenAI(api_key="none", base_url=f"{addresses['proxy']}/openai/v1")
+    with pytest.raises(openai.APIStatusError) as caught, client:
+        client.chat.completions.create(
+            model="gemma-3-270m",
+            messages=[{"role": "user", "content": "What is a unit test, on 2026-12-01?"}],
+        )
+    said = str(caught.value)
+    found = re.search(r"seen side by side: (http://[\w.:]+)/(#/miss/[0-9a-f-]{36})", said)
+    assert found is not None, said
+    page = open_page(*found.groups())
+    expect(page.get_by_role("heading", name="This request is not on the tape")).to_be_visible()
+    expect(page.get_by_role("heading", name="Likely cause")).to_be_visible()
+    expect(page.get_by_text("on 2026-12-01").first).to_be_visible()
+    expect(page).to_have_url(re.compile(r"#/miss/\d+$"))
+
+
+def test_a_refusal_that_is_not_in_this_log_is_waited_for(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/miss/00000000-0000-4000-8000-000000000000")
+    expect(page.get_by_role("heading", name="This call is not in the log yet")).to_be_visible()
 
 
 def test_services_tell_their_health_and_what_is_wrong(
@@ -179,30 +209,29 @@ def test_the_api_reference_is_served_from_here(addresses: dict[str, str], open_p
     expect(page.get_by_text("/v1/sessions", exact=True).first).to_be_visible()
 
 
-def test_the_first_five_minutes(tmp_path: Path, open_page: Open) -> None:
-    with served(tmp_path, "empty") as addresses:
-        page = open_page(addresses["api"])
-        expect(page.get_by_role("heading", name="Nothing was captured yet")).to_be_visible()
-        page.get_by_role("button", name="Claude Code").click()
-        expect(page.get_by_text("ANTHROPIC_BASE_URL=")).to_be_visible()
-        page.get_by_role("button", name="Load sample sessions").click()
-        page.get_by_role("row").filter(has_text=INVOICE).get_by_role("link").click()
-        page.get_by_role("button", name="Rename, tag").click()
-        page.get_by_label("Name", exact=True).fill("Half a cent")
-        page.get_by_label("Tags", exact=True).fill("money")
-        page.get_by_role("button", name="Save").click()
-        expect(page.get_by_role("heading", name="Half a cent")).to_be_visible()
-        page.get_by_role("button", name="Pin", exact=True).click()
-        expect(page.get_by_role("button", name="Pinned")).to_be_visible()
-        page.get_by_role("button", name="Freeze").click()
-        expect(page.get_by_text("tapes freeze")).to_be_visible()
-        page.keyboard.press("Escape")
-        address = page.url
-        page.get_by_role("button", name="Delete").click()
-        expect(page.get_by_text("8 captured calls")).to_be_visible()
-        page.get_by_role("button", name="Delete for good").click()
-        expect(page.get_by_role("row").filter(has_text=LISBON).first).to_be_visible()
-        expect(page.get_by_role("row").filter(has_text="Half a cent")).to_have_count(0)
-        page.goto(address)
-        page.reload()
-        expect(page.get_by_role("heading", name="This session was erased")).to_be_visible()
+def test_the_first_five_minutes(from_nothing: dict[str, str], open_page: Open) -> None:
+    page = open_page(from_nothing["api"])
+    expect(page.get_by_role("heading", name="Nothing was captured yet")).to_be_visible()
+    page.get_by_role("button", name="Claude Code").click()
+    expect(page.get_by_text("ANTHROPIC_BASE_URL=")).to_be_visible()
+    page.get_by_role("button", name="Load sample sessions").click()
+    page.get_by_role("row").filter(has_text=INVOICE).get_by_role("link").click()
+    page.get_by_role("button", name="Rename, tag").click()
+    page.get_by_label("Name", exact=True).fill("Half a cent")
+    page.get_by_label("Tags", exact=True).fill("money")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", name="Half a cent")).to_be_visible()
+    page.get_by_role("button", name="Pin", exact=True).click()
+    expect(page.get_by_role("button", name="Pinned")).to_be_visible()
+    page.get_by_role("button", name="Freeze").click()
+    expect(page.get_by_text("tapes freeze")).to_be_visible()
+    page.keyboard.press("Escape")
+    address = page.url
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("8 captured calls")).to_be_visible()
+    page.get_by_role("button", name="Delete for good").click()
+    expect(page.get_by_role("row").filter(has_text=LISBON).first).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="Half a cent")).to_have_count(0)
+    page.goto(address)
+    page.reload()
+    expect(page.get_by_role("heading", name="This session was erased")).to_be_visible()

@@ -1,7 +1,7 @@
 """Everything that the page talks to, as one process: samples, hostile texts, a tape, a proxy in
 replay, services of which one is not there.
 
-    python -m tests.ui.whole FOLDER [empty]
+    python -m tests.ui.whole FOLDER [empty] [DSN]
 
 It says its addresses as one line of JSON and serves until its standard input ends.
 """
@@ -83,13 +83,13 @@ def _called(number: int, text: str, function: dict[str, str]) -> RawTurn:
     )
 
 
-def prepare(folder: Path, *, empty: bool) -> Where:
-    """A project's folder with a tape and a log."""
+def prepare(folder: Path, dsn: str, *, empty: bool) -> Where:
+    """A project's folder with a tape, and a log: there, or in a database."""
     (folder / TAPE).parent.mkdir(parents=True)
     tape = resources.files("tapes.demo").joinpath("conversation.jsonl")
     with resources.as_file(tape) as file:
         shutil.copy(file, folder / TAPE)
-    where = Where(str(folder / ".tapes" / "tapes.db"))
+    where = Where(dsn=dsn) if dsn else Where(str(folder / ".tapes" / "tapes.db"))
     store = open_store(where)
     if not empty:
         seed(store)
@@ -99,9 +99,9 @@ def prepare(folder: Path, *, empty: bool) -> Where:
     return where
 
 
-async def main(folder: Path, *, empty: bool) -> None:
+async def main(folder: Path, dsn: str, *, empty: bool) -> None:
     """Serve until the standard input ends."""
-    where = prepare(folder, empty=empty)
+    where = prepare(folder, dsn, empty=empty)
     os.chdir(folder)
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -129,4 +129,6 @@ def _tell(served: Served) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), empty="empty" in sys.argv[2:]))
+    given = sys.argv[2:]
+    [database] = [word for word in given if "://" in word] or [""]
+    asyncio.run(main(Path(sys.argv[1]), database, empty="empty" in given))

@@ -48,9 +48,13 @@ class Miss:
 
 @dataclass(slots=True)
 class Desk:
-    """See above. To be made on the loop that uses it."""
+    """See above. To be made on the loop that uses it.
+
+    `page` is where the log of this proxy is shown, if it is: refusals lead there.
+    """
 
     setup: Setup
+    page: str = ""
     pool: Pool = field(default_factory=Pool)
     watcher: Watcher | None = None
     memo: Memo = field(default_factory=Memo)
@@ -108,7 +112,13 @@ class Desk:
         log.info("refused", extra={"slug": miss.slug, "method": miss.method, "tape": miss.tape})
 
     def watch(
-        self, asked: Asked, peer: str, outcome: Outcome, key: str | None = None
+        self,
+        asked: Asked,
+        peer: str,
+        outcome: Outcome,
+        key: str | None = None,
+        *,
+        call: str = "",
     ) -> Watch | None:
         """Tell the watcher of an exchange, where there is one."""
         if self.watcher is None:
@@ -123,8 +133,13 @@ class Desk:
                 outcome,
                 key,
                 asked.cassette.tape.path if asked.cassette else None,
+                call,
             )
         )
+
+    def shown_at(self, call: str) -> str:
+        """Where a person sees why a call was refused; empty where no page shows this log."""
+        return f"{self.page}/#/miss/{call}" if self.page else ""
 
     @property
     def records(self) -> bool:

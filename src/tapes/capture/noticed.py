@@ -53,7 +53,10 @@ _SMALL = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noticed:
-    """One exchange as a lane saw it, secrets included. `cut` says that not all bytes were kept."""
+    """One exchange as a lane saw it, secrets included.
+
+    `cut` says that not all bytes were kept; `call` is the identity that the lane has told of.
+    """
 
     request: Request | dict[str, Json]
     response: Response | Json = None
@@ -67,6 +70,7 @@ class Noticed:
     tape: str = ""
     refused: str = ""
     cut: bool = False
+    call: str = ""
 
     @property
     def size(self) -> int:
@@ -91,7 +95,7 @@ def turn_of(
     if noticed.cut and isinstance(exchange.response, Response):
         exchange = replace(exchange, response=replace(exchange.response, pieces=()))
     turn = RawTurn(
-        request_id=_identity(noticed, answer) or new_id,
+        request_id=_identity(noticed, answer) or noticed.call or new_id,
         envelope=envelope,
         session_by=by,
         agent_name=agent,

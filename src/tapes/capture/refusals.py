@@ -2,7 +2,8 @@
 
 Rule 1: the status is a 4xx that no SDK retries, and `x-should-retry: false` says so once more.
 Rule 2: the body has the shape in which the provider reports errors, so its SDK shows the message.
-Rule 3: the message is the diagnosis; `x-tapes-error` has the slug for programs.
+Rule 3: the message is the diagnosis, and says at which page a person sees it, where there is one;
+        `x-tapes-error` has the slug for programs.
 
 Pure.
 """
@@ -23,9 +24,10 @@ _GOOGLE_STATUS = {400: "FAILED_PRECONDITION", 401: "UNAUTHENTICATED", 403: "PERM
 _ANTHROPIC_TYPE = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 
 
-def refusal(error: CassetteError | TapesError, dialect: Dialect | None) -> bytes:
-    """The whole answer to a request that is refused."""
-    message = f"{error.message}\n{error.remedy}" if error.remedy else error.message
+def refusal(error: CassetteError | TapesError, dialect: Dialect | None, page: str = "") -> bytes:
+    """The whole answer to a request that is refused; `page` is where a person sees why."""
+    seen = f"seen side by side: {page}" if page else ""
+    message = "\n".join(filter(None, (error.message, error.remedy, seen)))
     return answer(error.http_status, error.slug, message, dialect)
 
 

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from uuid import uuid4
 
 from tapes.capture.asked import Asked, ProxyMode
 from tapes.capture.bodies import Step
@@ -205,12 +206,15 @@ class Gathered:
         """Answer with a refusal."""
         asked = self._asked
         self._desk.refuse(asked.request, asked, error)
-        watch = self._desk.watch(asked, self._client.peer, Outcome.REFUSED)
+        call = str(uuid4())
+        watch = self._desk.watch(asked, self._client.peer, Outcome.REFUSED, call=call)
+        page = ""
         if watch is not None:
+            page = self._desk.shown_at(call)
             if self._request is not None:
                 watch.request_piece(self._request.body)
             watch.end(State.COMPLETE)
-        say(self._client, asked, refusal(error, asked.dialect))
+        say(self._client, asked, refusal(error, asked.dialect, page))
 
 
 def digest_of(asked: Asked, body: bytes, desk: Desk) -> bytes | None:

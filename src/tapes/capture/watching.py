@@ -25,7 +25,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A request as it came, and what becomes of it. `headers` are all that the client sent."""
+    """A request as it came, and what becomes of it. `headers` are all that the client sent.
+
+    `call` is its identity where the proxy gave it one, to name it in its answer.
+    """
 
     method: str
     url: str
@@ -34,6 +37,7 @@ class Seen:
     outcome: Outcome
     key: str | None = None
     tape: str | None = None
+    call: str = ""
 
 
 class Watch(Protocol):

@@ -1,12 +1,14 @@
 // The frame around every screen: tabs, search, connection, theme; and which screen the address means.
 import { html, render, useEffect, useErrorBoundary, useState, useStore } from './parts/view.js';
 import { applyTheme, prefer, prefs } from './parts/prefs.js';
-import { go, link, useRoute } from './parts/route.js';
-import { connection, giveToken, tokenAsked, useAsk, useChanges } from './parts/api.js';
+import { go, link, route, useRoute } from './parts/route.js';
+import { calm, calmDown, connection, giveToken, tokenAsked, useAsk, useChanges } from './parts/api.js';
 import { known, useKeys } from './parts/keys.js';
 import { Blank, Dialog, Icon, Mark, copy, toast } from './parts/pieces.js';
 import { Palette } from './parts/palette.js';
 import * as f from './parts/format.js';
+import { asked as askedOf } from './parts/filter.js';
+import { askRowsEarly } from './parts/rows.js';
 import { List } from './screens/list.js';
 
 // The lists are there from the start.
@@ -126,7 +128,7 @@ function Foot() {
 
 // What capture lost or holds back, where people look.
 function Status() {
-  const asked = useAsk('/v1/status');
+  const asked = useAsk(useStore(calm) ? '/v1/status' : '');
   useChanges(() => setTimeout(asked.reload, 400));
   const counts = asked.value?.counts;
   if (!counts) return null;
@@ -164,4 +166,13 @@ function Toast() {
 }
 
 applyTheme();
-render(html`<${App} />`, document.getElementById('app'));
+setTimeout(calmDown, 1500);
+const begin = () => render(html`<${App} />`, document.getElementById('app'));
+// The rows are asked for before there is anything to show them in. Where they come at once, nothing
+// is drawn before them.
+const AT_ONCE_MS = 100;
+const { path: [noun = 'sessions'], params } = route.get();
+if (LISTS[noun]) {
+  const rows = askRowsEarly(noun, { q: askedOf(params), sort: params.sort, direction: params.dir });
+  Promise.race([rows, new Promise((done) => setTimeout(done, AT_ONCE_MS))]).then(begin);
+} else begin();

@@ -3,6 +3,7 @@
 // A server that does not answer is a problem too, with the code `unreachable`; what was read before
 // stays where it is shown, marked as stale by whoever shows it.
 import { makeStore, useEffect, useState, useRef } from './view.js';
+import { jsonInPieces } from './slices.js';
 
 export class Problem extends Error {
   constructor(said) {
@@ -54,7 +55,25 @@ function connected(state) {
   if (connection.get().state !== state) connection.set({ state, since: Date.now() });
 }
 
-export async function ask(address, { method = 'GET', body, headers = {}, signal } = {}) {
+// A question that a part of the page will ask, asked before that part is there.
+const early = new Map();
+export function askEarly(address) {
+  const answer = ask(address);
+  early.set(address, answer);
+  return answer.catch(() => {}).finally(() => early.delete(address)); // whoever took it is told
+}
+
+// What can wait does so until what a person came for is on the screen.
+export const calm = makeStore(false);
+export const calmDown = () => calm.get() || requestAnimationFrame(() => setTimeout(() => calm.set(true)));
+
+// `long` names the member of the answer that may be a long list.
+export async function ask(address, { method = 'GET', body, headers = {}, signal, long } = {}) {
+  if (method === 'GET' && early.has(address)) {
+    const answer = early.get(address);
+    early.delete(address);
+    return answer;
+  }
   const known = method === 'GET' ? seen.get(address) : undefined;
   const sent = withToken({ accept: 'application/json', ...headers });
   if (known) sent['if-none-match'] = known.tag;
@@ -76,9 +95,9 @@ export async function ask(address, { method = 'GET', body, headers = {}, signal 
   if (connection.get().state === 'lost') connected(isStreaming ? 'live' : 'waiting');
   if (answer.status === 304 && known) return known.value;
   if (answer.status === 401 && (await askForToken(token() ? 'wrong' : 'missing'))) {
-    return ask(address, { method, body, headers, signal });
+    return ask(address, { method, body, headers, signal, long });
   }
-  const value = await valueOf(answer);
+  const value = await valueOf(answer, long);
   if (!answer.ok) throw new Problem({ status: answer.status, ...(value && value.detail ? value : {
     title: `${answer.status}`, detail: `The server answered ${answer.status} ${answer.statusText}`,
   }) });
@@ -91,8 +110,9 @@ export async function ask(address, { method = 'GET', body, headers = {}, signal 
   return value;
 }
 
-async function valueOf(answer) {
+async function valueOf(answer, long) {
   if (answer.status === 204) return null;
+  if (answer.ok && long) return jsonInPieces(answer, long);
   const text = await answer.text();
   try {
     return JSON.parse(text);
@@ -119,8 +139,8 @@ export function query(path, params) {
 export const at = (...parts) => parts.map(encodeURIComponent).join('/');
 
 // An answer while a part of the page is shown. What was there stays until the new one has come.
-export function useAsk(address, { again = 0 } = {}) {
-  const [state, set] = useState({ address, value: address && seen.get(address)?.value, problem: null, loading: Boolean(address) });
+export function useAsk(address, { again = 0, long } = {}) {
+  const [state, set] = useState({ address, value: seen.get(address)?.value, problem: null, loading: Boolean(address) });
   const [times, setTimes] = useState(0);
   const last = useRef(address);
   useEffect(() => {
@@ -132,7 +152,7 @@ export function useAsk(address, { again = 0 } = {}) {
     const keep = last.current === address;
     last.current = address;
     set((now) => ({ address, value: seen.get(address)?.value ?? (keep ? now.value : undefined), problem: null, loading: true }));
-    ask(address, { signal: stop.signal }).then(
+    ask(address, { signal: stop.signal, long }).then(
       (value) => set({ address, value, problem: null, loading: false }),
       (problem) => {
         if (problem.name !== 'AbortError') set((now) => ({ ...now, problem, loading: false }));

@@ -1,6 +1,6 @@
 // One filter: a field with completion, the same filter as chips, and the range of time.
-import { html, useEffect, useMemo, useRef, useState, useSettled } from './view.js';
-import { query, useAsk } from './api.js';
+import { html, useEffect, useMemo, useRef, useState, useSettled, useStore } from './view.js';
+import { calm, query, useAsk } from './api.js';
 import { Icon } from './pieces.js';
 
 // The parts of a query at its top level, with where they stand. Brackets stay one part.
@@ -43,7 +43,7 @@ function wordAt(text, caret) {
 }
 
 function useChoices(noun, text, caret) {
-  const fields = useAsk('/v1/fields').value;
+  const fields = useAsk(useStore(calm) ? '/v1/fields' : '').value;
   const { begin, word } = wordAt(text, caret);
   const bare = word.replace(/^-/, '');
   const [name, value] = bare.includes(':') ? [bare.slice(0, bare.indexOf(':')), bare.slice(bare.indexOf(':') + 1)] : [bare, null];

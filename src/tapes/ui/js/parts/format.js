@@ -1,17 +1,25 @@
 // How numbers, times and money are written. What is unknown is a dash, never a zero.
 export const NONE = '—';
 
-const whole = new Intl.NumberFormat('en');
-const short = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 });
+// By hand: to load what a browser knows of languages takes longer than to draw a list.
+const grouped = (n) => {
+  const [whole, part] = String(Math.round(n * 1000) / 1000).split('.');
+  return whole.replace(/\B(?=(\d{3})+$)/g, ',') + (part ? `.${part}` : '');
+};
+const UNITS = [[1e3, 'k'], [1e6, 'm'], [1e9, 'b'], [1e12, 't']];
+const short = (n) => {
+  const [size, unit] = UNITS.find(([each]) => n / each < 999.5) || UNITS[3];
+  return `${Number((n / size).toPrecision(3))}${unit}`;
+};
 
-export const count = (n) => (n == null ? NONE : whole.format(n));
-export const brief = (n) => (n == null ? NONE : n < 10_000 ? whole.format(n) : short.format(n).toLowerCase());
+export const count = (n) => (n == null ? NONE : grouped(n));
+export const brief = (n) => (n == null ? NONE : n < 10_000 ? grouped(n) : short(n));
 
 export function money(n) {
   if (n == null) return NONE;
   if (n === 0) return '$0';
   if (n < 0.0001) return '<$0.0001';
-  return `$${n < 0.01 ? n.toFixed(4) : n < 1 ? n.toFixed(3) : n < 1000 ? n.toFixed(2) : whole.format(Math.round(n))}`;
+  return `$${n < 0.01 ? n.toFixed(4) : n < 1 ? n.toFixed(3) : n < 1000 ? n.toFixed(2) : grouped(Math.round(n))}`;
 }
 export const exactMoney = (n) => (n == null ? 'unknown' : `$${n}`);
 
@@ -36,11 +44,17 @@ export function bytes(n) {
 }
 
 // Nanoseconds since 1970 as a BigInt would be exact; a microsecond is enough for bars.
+// Spans come in order, so most have the second of the one before.
+let second = '';
+let start = 0;
 export function micros(text) {
   if (!text) return null;
-  const ms = Date.parse(text);
-  const part = /\.(\d+)/.exec(text);
-  return Math.floor(ms / 1000) * 1e6 + (part ? Number(part[1].padEnd(6, '0').slice(0, 6)) : 0);
+  if (text[19] === '.' && text.endsWith('Z')) {
+    const before = text.slice(0, 19);
+    if (before !== second) { second = before; start = Date.parse(`${before}Z`) * 1000; }
+    return start + Number(text.slice(20, 26).replace('Z', '').padEnd(6, '0'));
+  }
+  return Date.parse(text) * 1000;
 }
 
 function parts(date, utc) {
@@ -58,6 +72,16 @@ export function moment(text, utc, now = Date.now()) {
   const { day, time } = parts(date, utc);
   const today = parts(new Date(now), utc).day;
   return day === today ? time : `${day.slice(day.slice(0, 4) === today.slice(0, 4) ? 5 : 0)} ${time.slice(0, 5)}`;
+}
+
+// A moment to the microsecond as it came, and as it is on the wall here.
+export function exactly(text) {
+  const date = new Date(text);
+  const { day, time } = parts(date, false);
+  const minutes = -date.getTimezoneOffset();
+  const two = (n) => String(Math.abs(n)).padStart(2, '0');
+  const zone = `${minutes < 0 ? '-' : '+'}${two(Math.trunc(minutes / 60))}:${two(minutes % 60)}`;
+  return `${text.replace('T', ' ').replace('Z', ' UTC')} · here ${day} ${time} (${zone})`;
 }
 
 export function ago(text, now = Date.now()) {

@@ -1,15 +1,20 @@
 // How a list spreads over time: bars of counts with what failed in them, and the cost; dragging over
 // them narrows the range, and so do the arrow keys with Enter.
-import { html, useRef, useState, useStore } from './view.js';
-import { query, useAsk } from './api.js';
+import { html, useEffect, useRef, useState, useStore } from './view.js';
+import { calm, query, useAsk } from './api.js';
 import { prefs } from './prefs.js';
 import * as f from './format.js';
 
 const PARTS = 72;
 const NS = 1e6;
 
-export function Histogram({ noun, q, version, onRange }) {
-  const asked = useAsk(query(`/v1/histogram/${noun}`, { q, parts: PARTS, version: undefined }), { again: version });
+// `wait` while the rows are not there: they come first.
+export function Histogram({ noun, q, version, wait, onRange }) {
+  const isCalm = useStore(calm);
+  const [last, setLast] = useState('');
+  const address = query(`/v1/histogram/${noun}`, { q, parts: PARTS });
+  useEffect(() => { if (isCalm && !wait) setLast(address); }, [isCalm, wait, address]);
+  const asked = useAsk(last, { again: version });
   const { utc } = useStore(prefs);
   const strip = useRef(null);
   const [drag, setDrag] = useState(null);

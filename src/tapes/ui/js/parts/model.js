@@ -1,22 +1,31 @@
 // Spans as a person thinks of them: a tree, lanes, and a time in which long idleness takes no room.
 import { duration, micros } from './format.js';
+import { atOnce } from './slices.js';
 
 // What has no end goes on; what began long ago just never got one.
 const FRESH = 600e6;
+const PIECE = 1000;
 
 // Spans with their begin and end in microseconds, their children, and a stand-in for each parent
 // that was named and not received. Times stay as they are: a child may end after its parent.
-export function modelOf(spans, now = Date.now() * 1000) {
-  const all = spans.map((span) => ({ ...span, children: [], begin: micros(span.started_at), end: 0 }));
-  const byId = new Map(all.map((span) => [span.span_id, span]));
+// It rests between pieces, and writes what it finds into the spans themselves: there may be many.
+export function* modelling(spans, now = Date.now() * 1000) {
+  const all = spans;
+  const byId = new Map();
   let last = 0;
+  let done = 0;
   for (const span of all) {
+    span.children = [];
+    span.begin = micros(span.started_at);
     span.end = span.begin + (span.duration_ns ?? 0) / 1000;
     span.first = span.first_chunk_ns == null ? null : span.begin + span.first_chunk_ns / 1000;
+    byId.set(span.span_id, span);
     if (span.end > last) last = span.end;
+    if ((done += 1) % PIECE === 0) yield;
   }
   const roots = [];
   for (const span of all) {
+    if ((done += 1) % PIECE === 0) yield;
     const isOpen = span.duration_ns == null && span.kind !== 'event' && span.status !== 'missing';
     span.isRunning = isOpen && now - span.begin < FRESH;
     span.hasNoEnd = isOpen && !span.isRunning;
@@ -36,10 +45,26 @@ export function modelOf(spans, now = Date.now() * 1000) {
     if (parent.isMissing) { parent.begin = Math.min(parent.begin, span.begin); parent.end = Math.max(parent.end, span.end); }
   }
   const inOrder = (a, b) => a.begin - b.begin || a.seq - b.seq;
-  for (const span of byId.values()) if (span.children.length > 1) span.children.sort(inOrder);
+  let missing = 0;
+  for (const span of byId.values()) {
+    if (span.children.length > 1) span.children.sort(inOrder);
+    if (span.isMissing) missing += 1;
+    if ((done += 1) % PIECE === 0) yield;
+  }
   roots.sort(inOrder);
-  return { roots, byId, all, missing: [...byId.values()].filter((span) => span.isMissing).length };
+  yield;
+  const model = { roots, byId, all, missing };
+  model.clock = clockOf(all);
+  yield;
+  model.rows = rowsOf(model, new Set());
+  yield;
+  model.before = threadsOf(all);
+  yield;
+  model.sum = sumOf(all);
+  return model;
 }
+
+export const modelOf = (spans) => atOnce(modelling(spans));
 
 export const lasting = (span) => (span.isRunning ? 'running' : span.hasNoEnd ? 'no end' : duration(span.duration_ns));
 

@@ -42,8 +42,7 @@ export const Mark = () => html`<svg viewBox="0 0 24 24" fill="none" stroke="curr
 export function When({ at, relative }) {
   const { utc } = useStore(prefs);
   if (!at) return html`<span>${f.NONE}</span>`;
-  const exact = `${at.replace('T', ' ').replace('Z', ' UTC')} · ${new Date(at).toString()}`;
-  return html`<time datetime=${at} title=${exact}>${relative ? f.ago(at) : f.moment(at, utc)}</time>`;
+  return html`<time datetime=${at} title=${f.exactly(at)}>${relative ? f.ago(at) : f.moment(at, utc)}</time>`;
 }
 
 export const Duration = ({ ns }) => html`<span title=${ns == null ? 'unknown' : `${f.count(ns)} ns`}>${f.duration(ns)}</span>`;

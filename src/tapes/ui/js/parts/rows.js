@@ -1,13 +1,26 @@
 // The rows of a list: pages fetched as they are needed, rows that change in place, new ones announced.
-import { useEffect, useRef, useState } from './view.js';
-import { ask, at, query, useChanges } from './api.js';
+import { useEffect, useLayoutEffect, useRef, useState } from './view.js';
+import { ask, askEarly, at, calmDown, query, useChanges } from './api.js';
 import { idOf } from './columns.js';
 
 const PAGE = 60;
 const kept = new Map(); // what a list showed when it was left: Back finds it again
 
+const addressOf = (noun, { q, sort, direction }, cursor = '') => query(`/v1/${noun}`, { q, sort, direction, cursor, limit: PAGE });
+const nameOf = (noun, { q, sort, direction }) => JSON.stringify([noun, q, sort, direction]);
+const stateOf = (name, page) => ({
+  name, items: page.items, cursor: page.next_cursor, remarks: page.remarks, loading: false, problem: null,
+  count: page.next_cursor ? undefined : { value: page.items.length, exact: true },
+});
+
+// Rows that are there before there is anything to show them in; those that come later are taken then.
+export const askRowsEarly = (noun, asked) => askEarly(addressOf(noun, asked)).then((page) => {
+  const name = nameOf(noun, asked);
+  if (page && !kept.has(name)) kept.set(name, stateOf(name, page));
+});
+
 export function useRows(noun, { q, sort, direction }) {
-  const name = JSON.stringify([noun, q, sort, direction]);
+  const name = nameOf(noun, { q, sort, direction });
   const [state, set] = useState(() => kept.get(name) || { name, items: [], loading: true });
   const [version, setVersion] = useState(0);
   const [fresh, setFresh] = useState(new Set());
@@ -19,23 +32,39 @@ export function useRows(noun, { q, sort, direction }) {
     if (kept.size > 12) kept.delete(kept.keys().next().value);
     set(next);
   };
-  const fetchPage = (cursor, signal) => ask(query(`/v1/${noun}`, { q, sort, direction, cursor, limit: PAGE, count: cursor ? '' : 'yes' }), { signal });
+  const fetchPage = (cursor, signal) => ask(addressOf(noun, { q, sort, direction }, cursor), { signal });
+  // How many there are comes after the rows: who looks at a list looks at those.
+  const fetchCount = (signal) => ask(query(`/v1/${noun}`, { q, limit: 1, count: 'yes' }), { signal }).then(
+    ({ count }) => now.current.name === name && update({ ...now.current, count }), () => {},
+  );
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const known = kept.get(name);
     if (known && version === 0 && known.items.length && !known.problem) {
       now.current = known;
       set(known);
+      calmDown();
       return undefined;
     }
     const stop = new AbortController();
     set((old) => ({ ...old, name, loading: true, problem: null }));
     fetchPage('', stop.signal).then(
-      (page) => { setFresh(new Set()); update({ name, items: page.items, cursor: page.next_cursor, count: page.count, remarks: page.remarks, loading: false, problem: null }); },
-      (problem) => problem.name !== 'AbortError' && set((old) => ({ ...old, name, loading: false, problem })),
-    );
+      (page) => {
+        if (stop.signal.aborted) return;
+        setFresh(new Set());
+        update(stateOf(name, page));
+      },
+      (problem) => problem.name !== 'AbortError' && !stop.signal.aborted && set((old) => ({ ...old, name, loading: false, problem })),
+    ).finally(calmDown);
     return () => stop.abort();
   }, [name, version]);
+  const isCounted = Boolean(state.count) || state.name !== name || state.loading || Boolean(state.problem);
+  useEffect(() => {
+    if (isCounted) return undefined;
+    const stop = new AbortController();
+    fetchCount(stop.signal);
+    return () => stop.abort();
+  }, [name, isCounted]);
 
   const more = () => {
     const { cursor, items } = now.current;

@@ -80,7 +80,7 @@ export function List({ noun }) {
         <span class="dim tnum" role="status">${counted(noun, rows)}</span>
         <button class="button plain" onClick=${() => setChoosing(true)}><${Icon} name="columns" />Columns</button>
       </div>
-      <${Histogram} noun=${noun} q=${q} version=${rows.version} onRange=${(from, to) => narrow({ from, to, range: '' })} />
+      <${Histogram} noun=${noun} q=${q} version=${rows.version} wait=${rows.loading} onRange=${(from, to) => narrow({ from, to, range: '' })} />
     </div>
     ${rows.remarks?.length > 0 && html`<div class="notice warn"><${Icon} name="warn" /><p>${rows.remarks.join(' ')}</p></div>`}
     ${rows.problem && rows.items.length > 0 && html`<${Stale} problem=${rows.problem} retry=${rows.reload} />`}

@@ -1,7 +1,7 @@
 // Why a request is on no tape: what was asked, what is nearest, what differs, why, and what to do.
-import { html } from '../parts/view.js';
-import { query, useAsk } from '../parts/api.js';
-import { link, set, useRoute } from '../parts/route.js';
+import { html, useEffect } from '../parts/view.js';
+import { query, useAsk, useChanges } from '../parts/api.js';
+import { go, link, set, useRoute } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Asked, Blank, CopyLine, Icon, Text, When, capital } from '../parts/pieces.js';
 import { Json, Long } from '../parts/content.js';
@@ -10,6 +10,21 @@ import { Gone } from '../parts/gone.js';
 import * as f from '../parts/format.js';
 
 export function Screen() {
+  const { path: [, id] } = useRoute();
+  return /^\d+$/.test(id) ? html`<${Known} />` : html`<${Named} id=${id} />`;
+}
+
+// A refusal names its call before the log has it: the call gets its number when it is written.
+function Named({ id }) {
+  const asked = useAsk(query('/v1/find', { id, limit: 5 }));
+  useChanges(asked.reload);
+  const turn = asked.value?.items.find((each) => each.noun === 'turns');
+  useEffect(() => { if (turn) go(['miss', String(turn.id)], {}, { replace: true }); }, [turn]);
+  return html`<div class="page"><nav class="crumbs" aria-label="Where this is"><a href="#/tapes">Tapes</a> / <span>Miss</span></nav>
+    <${Asked} asked=${asked} rows=${9}>${() => (turn ? null : html`<${Blank} title="This call is not in the log yet"><p>It comes here by itself as soon as it is written. If it does not, it was captured into another log, or was erased.</p></${Blank}>`)}</${Asked}></div>`;
+}
+
+function Known() {
   const { path: [, id], params } = useRoute();
   const asked = useAsk(query(`/v1/misses/${encodeURIComponent(id)}`, { tape: params.tape }));
   useKeys([{ key: 'Escape', shown: 'Esc', label: 'back', run: () => history.back() }]);

@@ -10,7 +10,7 @@ import { Card } from '../parts/cards.js';
 import { Detail } from '../parts/detail.js';
 import { Gone } from '../parts/gone.js';
 import { Delete, Freeze } from '../parts/many.js';
-import { clockOf, modelOf, sumOf, threadsOf } from '../parts/model.js';
+import { modelOf, sumOf } from '../parts/model.js';
 import * as f from '../parts/format.js';
 
 export function Screen() {
@@ -50,8 +50,7 @@ function Whole({ found, asked, params }) {
   const { session, traces, links } = found;
   const spans = useMemo(() => traces.flatMap((each) => each.spans), [traces]);
   const model = useMemo(() => modelOf(spans), [spans]);
-  const before = useMemo(() => threadsOf(spans), [spans]);
-  const clock = useMemo(() => clockOf(model.all), [model]);
+  const { before, clock } = model;
   const threads = useThreads(spans);
   const [follow, setFollow] = useState(session.live);
   const [most, setMost] = useState(80);

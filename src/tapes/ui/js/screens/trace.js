@@ -9,7 +9,8 @@ import { Panes } from '../parts/panes.js';
 import { Detail } from '../parts/detail.js';
 import { Blocks } from '../parts/content.js';
 import { Gone } from '../parts/gone.js';
-import { clockOf, kept, lasting, modelOf, rowsOf, sumOf, threadsOf } from '../parts/model.js';
+import { clockOf, kept, lasting, modelOf, modelling, rowsOf } from '../parts/model.js';
+import { inPieces } from '../parts/slices.js';
 import * as f from '../parts/format.js';
 
 const HEIGHT = 26;
@@ -18,32 +19,49 @@ const HEATS = [['', 'No heat'], ['duration', 'Duration'], ['cost', 'Cost']];
 
 export function Screen() {
   const { path: [, id], params } = useRoute();
-  const asked = useAsk(query(`/v1/${path('traces', id)}`, { payload: 'none' }));
+  const asked = useAsk(query(`/v1/${path('traces', id)}`, { payload: 'none' }), { long: 'spans' });
   useChanges((change) => change.session_id === asked.value?.trace.session_id && asked.reload());
   // Until a long trace is all there, its beginning is, and says how much that is.
   const first = useAsk(asked.value || asked.problem ? '' : query('/v1/spans', { trace_id: id, limit: 200, sort: 'seq', direction: 'asc' }));
   const itself = useAsk(asked.value || asked.problem ? '' : query('/v1/traces', { q: `id:"${id}"`, limit: 1 }));
-  if (asked.value) return html`<${Whole} key=${id} found=${asked.value} asked=${asked} params=${params} />`;
-  if (!asked.problem && first.value?.items.length && itself.value?.items.length) {
-    return html`<${Whole} key=${id} found=${{ trace: itself.value.items[0], spans: first.value.items, isPart: true }} asked=${asked} params=${params} />`;
-  }
+  const part = useMemo(() => (first.value?.items.length && itself.value?.items.length ? { trace: itself.value.items[0], spans: first.value.items, isPart: true } : null), [first.value, itself.value]);
+  const shown = useModel(id, asked.value || (asked.problem ? null : part));
+  if (shown) return html`<${Whole} key=${id} ...${shown} asked=${asked} params=${params} />`;
   if (asked.problem?.status === 404) return html`<${Gone} noun="trace" id=${id} />`;
   if (asked.problem) return html`<div class="page"><${Failed} problem=${asked.problem} retry=${asked.reload} /></div>`;
   return html`<div class="whole"><div class="wholehead"><div class="shade" /></div><${Shades} rows=${14} /></div>`;
 }
 
-function Whole({ found, asked, params }) {
+// What is found, as a model. That of a long trace is made in pieces; until it is there, the one
+// before is shown.
+const LONG = 2000;
+function useModel(id, found) {
+  const isShort = found?.spans.length <= LONG;
+  const short = useMemo(() => (isShort ? { id, found, model: modelOf(found.spans) } : null), [id, found]);
+  const [last, setLast] = useState(null);
+  useEffect(() => {
+    if (!found) return undefined;
+    if (isShort) { setLast(short); return undefined; }
+    const stop = new AbortController();
+    inPieces(modelling(found.spans), stop.signal).then((model) => setLast({ id, found, model }), (error) => { if (!stop.signal.aborted) throw error; });
+    return () => stop.abort();
+  }, [id, found]);
+  return short || (last?.id === id ? last : null);
+}
+
+const NONE_CLOSED = new Set();
+
+function Whole({ found, model, asked, params }) {
   const { trace, spans, links = [], isPart } = found;
-  const model = useMemo(() => modelOf(spans), [spans]);
-  const before = useMemo(() => threadsOf(spans), [spans]);
+  const { before, sum } = model;
   const [folding, setFolding] = useState(true);
-  const clock = useMemo(() => clockOf(model.all, { fold: folding }), [model, folding]);
-  const [closed, setClosed] = useState(new Set());
+  const clock = useMemo(() => (folding ? model.clock : clockOf(model.all, { fold: false })), [model, folding]);
+  const [closed, setClosed] = useState(NONE_CLOSED);
   const [zoom, setZoom] = useState([0, 1]);
   const view = VIEWS.some(([name]) => name === params.view) ? params.view : 'waterfall';
   const text = params.filter || '';
   const found_ = useMemo(() => (text ? kept(model, fits(text)) : null), [model, text]);
-  const rows = useMemo(() => rowsOf(model, closed, found_?.keep), [model, closed, found_]);
+  const rows = useMemo(() => (closed.size || found_ ? rowsOf(model, closed, found_?.keep) : model.rows), [model, closed, found_]);
   const first = rows[0]?.span.span_id;
   const chosen = params.span && (model.byId.has(params.span) || isPart) ? params.span : first;
   const index = useMemo(() => rows.findIndex((row) => row.span.span_id === chosen), [rows, chosen]);
@@ -78,7 +96,6 @@ function Whole({ found, asked, params }) {
     { key: 'f', label: 'filter', run: () => document.querySelector('[data-filter]')?.focus() },
     { key: 'Escape', shown: 'Esc', label: 'to the session', run: () => (text ? set({ filter: '' }) : go(['session', trace.session_id], { turn: trace.trace_id })) },
   ]);
-  const sum = useMemo(() => sumOf(spans), [spans]);
   const left = html`<div class="spans">
     <div class="tools">
       <${Segments} label="View" value=${view} options=${VIEWS} onChange=${(name) => set({ view: name })} />
