@@ -43,9 +43,8 @@ PURE = {
     *LAYERS["words"], "providers/", "interchange/", "derive/", "pointing", "capture.bodies",
     "capture.http1", "capture.noticed", "capture.refusals", "capture.replies", "capture.routes",
     "capture.watching", "witness",
-    "tape.rowtext", "listening", "api.models", "store.commonplaces", "store.cuts", "store.edits",
     "tape.rowtext", "listening", "api.joining", "api.models", "store.commonplaces", "store.cuts",
-    "store.filters", "store.spantexts", "store.values", "store.words",
+    "store.edits", "store.filters", "store.spantexts", "store.values", "store.words",
     *(f"ingest.{name}" for name in ("contract", "otlp", "transcripts", "turns")),
     *(f"services.{name}" for name in (
         "admission", "compiling", "described", "discovery", "documented", "fitting", "grants",
