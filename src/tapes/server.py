@@ -250,14 +250,13 @@ def run_proxy(
         await server.start()
         living = loop.create_task(_live(folder))
         ready(server)
-        gc.freeze()  # what is here by now stays; it need not be looked at again and again
+        settle()
         await stopped.wait()
         await server.stop()
         living.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await living
 
-    sys.setswitchinterval(_SWITCH_S)
     run_loop(serve())
 
 

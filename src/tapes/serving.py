@@ -35,7 +35,7 @@ from tapes.keeping import open_log, open_projector, open_store
 from tapes.listening import Listen
 from tapes.opening import Where
 from tapes.projector import Projector
-from tapes.server import ProxyServer, org_of, run_loop, sha256_of, tenants_of
+from tapes.server import ProxyServer, org_of, run_loop, settle, sha256_of, tenants_of
 from tapes.store.base import Store
 
 log = logging.getLogger(__name__)
@@ -298,11 +298,15 @@ def _tidy(store: Store, stop: threading.Event) -> None:
 def run(plan: Plan, ready: Callable[[Served], object]) -> None:
     """Serve until SIGINT or SIGTERM. Raises what `serve` raises."""
 
+    def told(served: Served) -> None:
+        ready(served)
+        settle()
+
     async def main() -> None:
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
-        await serve(plan, ready, stopped)
+        await serve(plan, told, stopped)
 
     run_loop(main())
