@@ -4,7 +4,7 @@ const PIECE_MS = 8;
 const LEAST = 100_000; // characters that are worth a piece
 const BETWEEN = '},{"trace_id":'; // no text in JSON holds this: its quotes would be escaped
 
-const rest = () => new Promise((done) => setTimeout(done));
+const rest = () => (globalThis.scheduler?.yield ? scheduler.yield() : new Promise((done) => setTimeout(done)));
 
 // Do a generator's work, and give what it returns: at once, or in pieces while others go on.
 export function atOnce(work) {

@@ -2,11 +2,16 @@
 // whole is (a table, a tree) to those who do not see it.
 import { html, useEffect, useLayoutEffect, useRef, useState } from './view.js';
 
-const BEYOND = 8;
+const BEYOND = 8; // rows beyond those in sight, as soon as those are drawn
 
 export function Virtual({ count, height, row, head, onEnd, at = -1, onScroll, start = 0, role = 'rowgroup', extra, outer = {} }) {
   const box = useRef(null);
-  const [place, setPlace] = useState({ top: start, size: 800 });
+  const [place, setPlace] = useState({ top: start, size: Math.min(800, innerHeight * 0.75) });
+  const [beyond, setBeyond] = useState(0);
+  useEffect(() => {
+    const timer = setTimeout(() => setBeyond(BEYOND), 100);
+    return () => clearTimeout(timer);
+  }, []);
   useLayoutEffect(() => {
     const element = box.current;
     if (start) element.scrollTop = start;
@@ -14,8 +19,8 @@ export function Virtual({ count, height, row, head, onEnd, at = -1, onScroll, st
     watch.observe(element);
     return () => watch.disconnect();
   }, []);
-  const first = Math.max(0, Math.floor(place.top / height) - BEYOND);
-  const last = Math.min(count, Math.ceil((place.top + place.size) / height) + BEYOND);
+  const first = Math.max(0, Math.floor(place.top / height) - beyond);
+  const last = Math.min(count, Math.ceil((place.top + place.size) / height) + beyond);
   useEffect(() => {
     if (onEnd && count > 0 && last >= count - 5) onEnd();
   }, [last, count]);

@@ -14,16 +14,19 @@ import { inPieces } from '../parts/slices.js';
 import * as f from '../parts/format.js';
 
 const HEIGHT = 26;
+const BEGINNING = 200; // spans
 const VIEWS = [['waterfall', 'Waterfall'], ['tree', 'Tree'], ['log', 'Log']];
 const HEATS = [['', 'No heat'], ['duration', 'Duration'], ['cost', 'Cost']];
 
 export function Screen() {
   const { path: [, id], params } = useRoute();
-  const asked = useAsk(query(`/v1/${path('traces', id)}`, { payload: 'none' }), { long: 'spans' });
+  // Until a long trace is all there, its beginning is, and says how much that is: it is asked for first.
+  const itself = useAsk(query('/v1/traces', { q: `id:"${id}"`, limit: 1 }));
+  const isLong = itself.value?.items[0]?.span_count > BEGINNING;
+  const first = useAsk(isLong ? query('/v1/spans', { trace_id: id, limit: BEGINNING, sort: 'seq', direction: 'asc' }) : '');
+  const isReady = isLong ? first.value || first.problem : itself.value || itself.problem;
+  const asked = useAsk(isReady ? query(`/v1/${path('traces', id)}`, { payload: 'none' }) : '', { long: 'spans' });
   useChanges((change) => change.session_id === asked.value?.trace.session_id && asked.reload());
-  // Until a long trace is all there, its beginning is, and says how much that is.
-  const first = useAsk(asked.value || asked.problem ? '' : query('/v1/spans', { trace_id: id, limit: 200, sort: 'seq', direction: 'asc' }));
-  const itself = useAsk(asked.value || asked.problem ? '' : query('/v1/traces', { q: `id:"${id}"`, limit: 1 }));
   const part = useMemo(() => (first.value?.items.length && itself.value?.items.length ? { trace: itself.value.items[0], spans: first.value.items, isPart: true } : null), [first.value, itself.value]);
   const shown = useModel(id, asked.value || (asked.problem ? null : part));
   if (shown) return html`<${Whole} key=${id} ...${shown} asked=${asked} params=${params} />`;
