@@ -123,9 +123,10 @@ class Shape:
         self._is_positional = order is not None
         # Values that stand in the statement itself, such as a limit.
         self._own = {n: value for n, value in compiled.params.items() if value is not None}
+        types = {name: parameter.type for parameter, name in compiled.bind_names.items()}
         self._columns = [
-            (name, compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect))
-            for name in order or compiled.binds
+            (name, types[name].dialect_impl(dialect).bind_processor(dialect))
+            for name in order or types
         ]
 
     def bound(self, rows: Iterable[Mapping[str, Any]]) -> list[Any]:
