@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tapes.providers.ending import Ending, ending_of
+from tapes.providers.ending import Course, Ending, ending_of
+from tapes.wire import frames_of
 
 SSE = "text/event-stream"
 NDJSON = "application/x-ndjson"
@@ -113,6 +116,38 @@ def test_no_cut_of_a_known_stream_passes_for_its_end(names: bool) -> None:
     for length in range(body.index(b"\n\n") + 2, last_word):
         assert ending_of(SSE, body[:length]) is Ending.OPEN
     assert ending_of(SSE, body[:last_word]) is Ending.SAID
+
+
+EVENTS = [event for _, events, _ in COURSES for event in events]
+NAMED = [b"event: error", b"event: message_stop", b"event: response.failed", b": ping"]
+SPELLED = [b'data: {"\\u0065rror": 1}', b'data: {"error": null}', b"\xef\xbb\xbfdata: [DONE]"]
+PARTS = [
+    *(f"data: {e if isinstance(e, str) else json.dumps(e)}".encode() for e in EVENTS),
+    *(json.dumps(e).encode() for e in ({"model": "m", "done": True}, {"error": "late"})),
+    *NAMED,
+    *SPELLED,
+]
+LAST = [
+    b"data: [DONE]",
+    b'data: {"type": "message_stop"}',
+    b'{"model": "m", "done": true}',
+    *SPELLED,
+]
+ENDS = st.sampled_from([b"\n", b"\n\n", b"\n\n", b"\r\n\r\n"])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(PARTS), ENDS), max_size=4),
+    st.sampled_from(LAST),
+    st.sampled_from([SSE, NDJSON]),
+)
+def test_the_last_word_alone_says_what_all_events_say(
+    parts: list[tuple[bytes, bytes]], last: bytes, kind: str
+) -> None:
+    body, course = b"".join([part + end for part, end in parts] + [last]), Course()
+    for frame in frames_of(kind, body + b"\n\n") or ():
+        course.take(frame)
+    assert ending_of(kind, body) is course.ending
 
 
 # --- streams of real providers

@@ -56,12 +56,37 @@ def ending_of(content_type: str | None, body: bytes, *, was_asked_for: bool = Fa
 
     `was_asked_for`: the request asked for a stream, so an answer without one event is none.
     """
+    if _is_plainly_said(content_type, body):
+        return Ending.SAID
     # A last word needs no blank line behind it to have been said.
     frames = frames_of(content_type, body + b"\n\n")
     if frames is None:
         return Ending.UNKNOWN
     if not frames and was_asked_for:
         return Ending.OPEN
+    return _course_of(frames)
+
+
+# How an error is spelled, in the name of an event or in JSON; there it may hide in escapes. And
+# what is no part of an event at the begin of a stream, but is one anywhere else.
+_OF_ERRORS = (b"error", b"response.failed", b"response.cancelled", b"\\u00", b"\xef\xbb\xbf")
+_BETWEEN = {"text/event-stream": b"\n\n", "application/x-ndjson": b"\n"}
+
+
+def _is_plainly_said(content_type: str | None, body: bytes) -> bool:
+    """Whether the last event is a last word and none can be an error: then one is read, not all.
+
+    False may also mean: read them all.
+    """
+    media = (content_type or "").partition(";")[0]
+    between = _BETWEEN.get(media)
+    if between is None or any(word in body for word in _OF_ERRORS):
+        return False
+    _, found, last = body.rstrip(b"\n").rpartition(between)
+    return bool(found) and _course_of(frames_of(media, last + b"\n\n") or []) is Ending.SAID
+
+
+def _course_of(frames: list[Frame]) -> Ending:
     course = Course()
     for frame in frames:
         course.take(frame)
