@@ -198,6 +198,35 @@ def test_a_turn_that_cannot_be_kept_stands_aside_and_holds_up_no_other(
     assert kept(store) == ["one", "two"]
 
 
+class Slow(Picky):
+    """One that refuses so late that what it was asked to keep waits on the disk by then."""
+
+    def __init__(self, store: SqlStore, spool: Spool) -> None:
+        super().__init__(store.database)
+        self.spool = spool
+        self.refused = 0
+
+    def append(self, turns: Sequence[RawTurn]) -> list[Receipt]:
+        try:
+            return super().append(turns)
+        except ValueError:
+            self.refused += 1
+            wait_until(lambda: not self.spool.is_empty)
+            raise
+
+
+def test_a_turn_that_is_refused_twice_stands_aside_once(store: SqlStore, tmp_path: Path) -> None:
+    slow = Slow(store, Spool(tmp_path / "spool"))
+    with logging(lambda: slow, tmp_path) as log:
+        log.notice(noticed("poison"))
+        wait_until(lambda: not slow.spool.is_empty)
+        wait_until(lambda: log.is_idle)
+        counts = log.counts()
+    assert slow.refused > 2  # together and alone, and again from the disk
+    assert (counts["set aside"], counts["drop ingest_reject"]) == (1, 1)
+    assert kept(store) == []
+
+
 def test_where_even_memory_is_full_what_is_lost_is_counted(store: SqlStore, tmp_path: Path) -> None:
     bounds = Bounds(inbox_bytes=1)
     with logging(lambda: store, tmp_path, bounds) as log:

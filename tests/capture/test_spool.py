@@ -87,6 +87,15 @@ def test_a_writer_that_is_killed_leaves_only_whole_files(tmp_path: Path) -> None
     assert [t.request_id for t in drained(Spool(tmp_path / "spool"))] == ["whole"]
 
 
+def test_what_was_refused_is_set_aside_once_however_often_it_is_delivered(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    assert [spool.put_aside(turn(n)) for n in (1, 2, 1)] == [True, True, False]
+    assert not Spool(tmp_path / "spool").put_aside(turn(2))  # by another process, or after a kill
+    assert (spool.counts()["refused"], spool.is_empty) == (2, True)
+    assert spool.purge(NO_ORG, [session_id_of(turn(1).envelope)]) == 2
+    assert spool.put_aside(turn(1))
+
+
 @pytest.mark.parametrize("place", [0, 40, -1], ids=["mark", "record", "end"])
 def test_a_damaged_file_stands_aside_and_holds_up_no_other(tmp_path: Path, place: int) -> None:
     spool = Spool(tmp_path / "spool")

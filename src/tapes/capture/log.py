@@ -330,8 +330,8 @@ class Log:
                 raise
             except Exception:
                 log.exception("a turn cannot be kept")
-                self._spool.put_aside([turn])
-                self.drop(_url_of(turn), DropReason.INGEST_REJECT)
+                if self._spool.put_aside(turn):
+                    self.drop(_url_of(turn), DropReason.INGEST_REJECT)
             else:
                 with self._lock:
                     self._counts[f"kept {receipt.kept}"] += 1

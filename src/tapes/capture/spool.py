@@ -5,7 +5,7 @@ Rule 1: a file that is there is whole: it is written beside its place, flushed t
 Rule 2: files are taken in by the order of their names, which is the order of writing, by one
         process at a time; whichever process comes next takes in what a killed one left.
 Rule 3: a file goes when the store has what is in it. A turn that is delivered twice is kept once,
-        because every turn here has an identity.
+        or set aside once, because every turn here has an identity.
 Rule 4: what is damaged is set aside under another name, never thrown away and never in the way.
 Rule 5: erasing goes through all of it, also through what was set aside, turn by turn. What cannot
         be read stays, for nobody can say whose it is, and its file is named.
@@ -13,6 +13,7 @@ Rule 5: erasing goes through all of it, also through what was set aside, turn by
 What comes here is clean: it holds no secrets. Knows nothing of stores.
 """
 
+import hashlib
 import json
 import logging
 import os
@@ -60,13 +61,18 @@ class Spool:
         """Keep turns; on return they are on the disk. Raises OSError."""
         return self._put(turns, _NAME)
 
-    def put_aside(self, turns: Sequence[RawTurn]) -> Path:
-        """Keep turns that the store refused, for people to look at. Raises OSError."""
-        return self._put(turns, _REFUSED)
+    def put_aside(self, turn: RawTurn) -> bool:
+        """Keep a turn that the store refused, for people to look at; False where it is kept so
+        already, because it was delivered twice. Raises OSError."""
+        name = f"-{_identity_of(turn)}{_REFUSED}"
+        if any(entry.name.endswith(name) for entry in _entries(self.folder)):
+            return False
+        self._put([turn], name)
+        return True
 
-    def _put(self, turns: Sequence[RawTurn], suffix: str) -> Path:
+    def _put(self, turns: Sequence[RawTurn], ending: str) -> Path:
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
-        file = self.folder / f"{self._next_name()}{suffix}"
+        file = self.folder / f"{self._next_name()}{ending}"
         _write(file, [_record(turn) for turn in turns])
         return file
 
@@ -310,6 +316,12 @@ def _turn(file: Path, record: bytes) -> RawTurn:
     except (ValueError, NotPacked) as error:
         raise DamagedFile(f"{file}: {error}") from error
     return turn
+
+
+def _identity_of(turn: RawTurn) -> str:
+    """What tells a turn from others, in a form that a file's name takes."""
+    said = f"{turn.envelope.org_id or NO_ORG}\0{turn.request_id}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(said).hexdigest()[:16]
 
 
 def size_of(turn: RawTurn) -> int:
