@@ -123,9 +123,11 @@ class Shape:
         self._is_positional = order is not None
         # Values that stand in the statement itself, such as a limit.
         self._own = {n: value for n, value in compiled.params.items() if value is not None}
+        # By the names that stand in the text: `binds` has those of before it was made, too.
+        binds = {name: bind for bind, name in compiled.bind_names.items()}
         self._columns = [
-            (name, compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect))
-            for name in order or compiled.binds
+            (name, binds[name].type.dialect_impl(dialect).bind_processor(dialect))
+            for name in order or binds
         ]
 
     def bound(self, rows: Iterable[Mapping[str, Any]]) -> list[Any]:
