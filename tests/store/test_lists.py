@@ -4,11 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from tapes.rows import session_id_of
-from tapes.store.base import Ask
+from tapes.rows import RawTurn, session_id_of
+from tapes.store.base import Ask, Noun
 from tapes.store.sql import SqlStore
 from tests.contracts.test_store import fill, many
 from tests.turns import chat, said
+
+
+def lasting(number: int, seconds: float) -> RawTurn:
+    asked = [said("user", f"question {number}")]
+    return chat(number, asked, "x", session=f"s{number}", begins=number, takes=seconds)
 
 
 def singly(store: SqlStore) -> list[object]:
@@ -63,3 +68,22 @@ def test_a_session_may_be_read_without_its_payloads(store: SqlStore) -> None:
     bare = [replace(span, input=(), output=()) for span in whole.spans]
     assert list(heads.spans) == bare
     assert (heads.traces, heads.links) == (whole.traces, whole.links)
+
+
+def test_a_histogram_tells_what_half_and_nearly_all_did_not_exceed(store: SqlStore) -> None:
+    fill(store, [lasting(number, number / 1000) for number in range(1, 101)])
+    [bar] = store.project().histogram(Noun.SESSIONS, parts=1).bars
+    assert (bar.rows, bar.longest_ns) == (100, 100_000_000)
+    assert bar.p50_ns is not None
+    assert bar.p95_ns is not None
+    assert 50_000_000 <= bar.p50_ns < 55_000_000
+    assert 95_000_000 <= bar.p95_ns <= 100_000_000
+    spans = store.project().histogram(Noun.SPANS, parts=3).bars
+    assert sum(each.rows for each in spans) == 200
+    assert all(each.p50_ns <= each.p95_ns <= each.longest_ns for each in spans)  # type: ignore[operator]  # each took some time
+
+
+def test_a_histogram_of_few_rows_tells_what_they_took(store: SqlStore) -> None:
+    fill(store, [lasting(1, 0.007), lasting(2, 0.123), lasting(3, 90.0)])
+    [bar] = store.project().histogram(Noun.SESSIONS, parts=1).bars
+    assert (bar.p50_ns, bar.p95_ns) == (123_000_000, 90_000_000_000)

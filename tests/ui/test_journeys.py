@@ -5,7 +5,7 @@ import re
 import httpx
 import openai
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, Page, expect
 
 from .conftest import Open, press
 
@@ -235,3 +235,62 @@ def test_the_first_five_minutes(from_nothing: dict[str, str], open_page: Open) -
     page.goto(address)
     page.reload()
     expect(page.get_by_role("heading", name="This session was erased")).to_be_visible()
+
+
+def _heads(page: Page) -> list[str]:
+    names = page.get_by_role("columnheader").all_inner_texts()
+    return [re.sub(r"\W+$", "", name) for name in names[1:]]
+
+
+def test_columns_are_moved_and_made_wider_by_keys_and_stay_so(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    page.get_by_role("button", name="Last active").focus()
+    page.keyboard.press("Shift+ArrowRight")
+    expect(page.get_by_role("columnheader").nth(1)).to_have_text("Session")
+    expect(page.get_by_role("button", name="Last active")).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    agent = page.get_by_role("columnheader", name="Agent", exact=True)
+    expect(agent.locator(".headname")).to_be_focused()
+    before = _width(agent)
+    for _ in range(4):
+        page.keyboard.press("+")
+    assert _width(agent) == before + 32
+    page.reload()
+    expect(page.get_by_role("columnheader").nth(1)).to_have_text("Session")
+    assert _heads(page)[:3] == ["Session", "Last active", "Agent"]
+    assert _width(agent) == before + 32
+    page.get_by_role("button", name="Columns").click()
+    page.get_by_role("button", name="Turns: earlier").click()
+    page.get_by_role("button", name="As usual").click()
+    page.keyboard.press("Escape")
+    assert _heads(page)[:3] == ["Last active", "Session", "Agent"]
+    assert _width(agent) == before
+
+
+def test_columns_are_moved_and_made_wider_by_mouse(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    page.get_by_role("button", name="Cost").drag_to(page.get_by_text("Agent", exact=True))
+    assert _heads(page)[2:4] == ["Cost", "Agent"]
+    expect(page.get_by_role("columnheader", name="Cost")).to_have_attribute("aria-sort", "none")
+    agent = page.get_by_role("columnheader", name="Agent", exact=True)
+    before, box = _width(agent), agent.locator(".grip").bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 48, y, steps=4)
+    page.mouse.up()
+    assert _width(agent) == before + 48
+    assert _width(page.get_by_role("cell", name="claude-code").first) == before + 48
+    agent.locator(".grip").dblclick()
+    assert _width(agent) == before
+
+
+def _width(where: Locator) -> float:
+    box = where.bounding_box()
+    assert box is not None
+    return box["width"]

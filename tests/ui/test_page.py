@@ -1,10 +1,18 @@
 """The files of the page, as a browser gets them."""
 
+import json
 import re
+from pathlib import Path
 
 import httpx
 import pytest
 from playwright.sync_api import expect
+
+from tapes.access import token_hash
+from tapes.api.app import Api
+from tapes.api.keys import Keys
+from tapes.store.sqlite import open_sqlite
+from tests.api.serving import seeded, serving
 
 from .conftest import ROOT, Open
 
@@ -36,7 +44,37 @@ def test_the_page_comes_whole_with_one_request(addresses: dict[str, str], open_p
     asked = "performance.getEntriesByType('resource').map((each) => new URL(each.name).pathname)"
     paths = page.evaluate(asked)
     assert [path for path in paths if path.endswith((".js", ".css"))] == []
-    assert paths[0] == "/v1/sessions"
+
+
+def test_the_first_rows_come_with_the_page(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"])
+    expect(page.get_by_role("row").nth(1)).to_be_visible()
+    expect(page.get_by_text("calls captured")).to_be_visible()
+    asked = "performance.getEntriesByType('resource').map((each) => each.name)"
+    assert [url for url in page.evaluate(asked) if url.endswith("/v1/sessions?limit=60")] == []
+
+
+def test_what_comes_with_the_page_is_what_the_api_says_and_cannot_end_it(
+    addresses: dict[str, str],
+) -> None:
+    page = httpx.get(addresses["api"] + "/")
+    [given] = re.findall(r'<script type="application/json" id="first">(.*?)</script>', page.text)
+    said = httpx.get(addresses["api"] + "/v1/sessions?limit=60").json()
+    assert json.loads(given)["/v1/sessions?limit=60"] == said
+    assert "<script>window.broken" in json.dumps(said)
+    assert "<" not in given
+    assert page.headers["cache-control"] == "no-store"
+    plain = httpx.get(addresses["api"] + "/", headers={"accept-encoding": "identity"})
+    assert plain.text == page.text
+
+
+def test_nothing_comes_with_the_page_for_whom_it_is_not_for(tmp_path: Path) -> None:
+    store = seeded(open_sqlite(tmp_path / "tapes.db"))
+    with serving(Api(store, Keys(read=token_hash("right")))) as client:
+        assert "The invoice test" not in client.get("/").text
+        allowed = client.get("/", headers={"x-tapes-token": "right"})
+        assert "The invoice test" in allowed.text
+    store.close()
 
 
 def test_every_file_of_the_page_works_where_it_lies(
@@ -53,8 +91,9 @@ def test_every_file_of_the_page_works_where_it_lies(
 
 
 def test_a_file_that_the_browser_has_is_not_sent_again(addresses: dict[str, str]) -> None:
-    first = httpx.get(addresses["api"] + "/")
-    again = httpx.get(addresses["api"] + "/", headers={"if-none-match": first.headers["etag"]})
+    file = addresses["api"] + "/ui/js/main.js"
+    first = httpx.get(file)
+    again = httpx.get(file, headers={"if-none-match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
 
 

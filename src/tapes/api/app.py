@@ -122,7 +122,7 @@ def _application(core: Core, listeners: Changes) -> FastAPI:
         app.include_router(router)
     app.add_middleware(GZipMiddleware, minimum_size=2048, compresslevel=1)
     _add_pages(app)
-    page.mount(app)
+    page.mount(app, sessions.first_asked)
     app.add_exception_handler(TapesError, _failed)
     app.add_exception_handler(RequestValidationError, _unreadable)
     app.add_exception_handler(HTTPException, _no_route)

@@ -421,6 +421,8 @@ def histogram_item(found: Histogram) -> HistogramItem:
             "failed": bar.failed,
             "cost_usd": _dollars(bar.cost_usd),
             "longest_ns": bar.longest_ns,
+            "p50_ns": bar.p50_ns,
+            "p95_ns": bar.p95_ns,
         }
         for bar in found.bars
     ]

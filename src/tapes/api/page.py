@@ -1,11 +1,13 @@
 """The web page: its files, as they lie in `tapes/ui`, under a policy that lets nothing else in.
 
-    mount(api.inner)                  # the page is at / and its files under /ui/
+    mount(api.inner, first)           # the page is at / and its files under /ui/
 
 Rule 1: a browser loads nothing for the page but these files, and talks to nobody but this server.
 Rule 2: only files that are there when the page is mounted are ever read; no path leads elsewhere.
 Rule 3: `index.html` works as it lies there, with a file for each sheet and module; what is sent in
 its place has them all inside, allowed by their hashes, so that a browser asks once.
+Rule 4: what the page asks for first comes with it, for those who may ask; such a page is kept by
+nobody. It is data that a browser does not run, and no text in it can end it.
 
 Knows nothing of what is on the page.
 """
@@ -13,8 +15,10 @@ Knows nothing of what is on the page.
 import base64
 import gzip
 import hashlib
+import json
 import re
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -37,6 +41,11 @@ _STYLE = re.compile(r'<link rel="stylesheet" href="/ui/([^"]+)">\n')
 _SCRIPT = re.compile(r'<script type="module" src="/ui/([^"]+)"></script>\n')
 _ENDS_SCRIPT = re.compile("</script|<!--", re.IGNORECASE)
 _LEAST_COMPRESSED = 1024
+_END = "</body>"
+_GZIP = 31  # the form of zlib's window that makes gzip
+
+# The answers that the page will ask for first, by their addresses; none to whom may not ask.
+First = Callable[[Request], Mapping[str, bytes]]
 
 
 def policy(*, scripts: str = "", styles: str = "", images: str = "") -> str:
@@ -55,13 +64,14 @@ POLICY = policy() + _NO_TEXT_TO_ELEMENTS
 REFERENCE_POLICY = policy(images=" data:")
 
 
-def mount(app: FastAPI) -> None:
+def mount(app: FastAPI, first: First) -> None:
     """Put the page into an application."""
     files = _Files(resources.files("tapes").joinpath("ui"))
 
     @app.get("/", include_in_schema=False)
-    async def page(request: Request) -> Response:
-        return _reply(request, files, PAGE)
+    def page(request: Request) -> Response:
+        known = first(request)
+        return _with(request, files.whole(), known) if known else _reply(request, files, PAGE)
 
     @app.get("/swagger", tags=["server"], response_class=HTMLResponse)
     async def reference(request: Request) -> Response:
@@ -89,12 +99,41 @@ class _File:
         return cls(body, b"" if small else gzip.compress(body, 9, mtime=0), f'"{tag}"', policy)
 
 
+class _Whole:
+    """The page in two parts, between which its first answers go; the first is compressed once."""
+
+    def __init__(self, page: _File) -> None:
+        head, end, tail = page.body.rpartition(_END.encode())
+        self._head, self._tail = head, end + tail
+        self.policy = page.policy
+        self._packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
+        self._packed = self._packer.compress(head) + self._packer.flush(zlib.Z_SYNC_FLUSH)
+
+    def plain(self, between: bytes) -> bytes:
+        """The page."""
+        return self._head + between + self._tail
+
+    def packed(self, between: bytes) -> bytes:
+        """The page, compressed."""
+        packer = self._packer.copy()
+        return self._packed + packer.compress(between + self._tail) + packer.flush()
+
+
 class _Files:
     """The files by their names, each read when it is first asked for."""
 
     def __init__(self, folder: Traversable) -> None:
         self._there = dict(_below(folder, ""))
         self._read: dict[str, _File] = {}
+        self._whole: _Whole | None = None
+
+    def whole(self) -> _Whole:
+        """The page, to put its first answers into."""
+        if self._whole is None:
+            page = self.find(PAGE)
+            assert page is not None
+            self._whole = _Whole(page)
+        return self._whole
 
     def find(self, name: str) -> _File | None:
         """A file; None where none has this name."""
@@ -142,21 +181,41 @@ def _below(folder: Traversable, before: str) -> Iterator[tuple[str, Traversable]
             yield before + each.name, each
 
 
+def _with(request: Request, page: _Whole, known: Mapping[str, bytes]) -> Response:
+    """The page with its first answers (rule 4)."""
+    members = (json.dumps(address).encode() + b":" + body for address, body in known.items())
+    # Only texts have a `<` in JSON, and there it may be written so.
+    safe = b",".join(members).replace(b"<", rb"\u003c")
+    between = b'<script type="application/json" id="first">{%s}</script>\n' % safe
+    headers = _headers(page.policy) | {"cache-control": "no-store"}
+    if _takes_gzip(request):
+        headers["content-encoding"] = "gzip"
+        return Response(page.packed(between), media_type=KINDS["html"], headers=headers)
+    return Response(page.plain(between), media_type=KINDS["html"], headers=headers)
+
+
+def _headers(policy: str) -> dict[str, str]:
+    return {
+        "content-security-policy": policy,
+        "referrer-policy": "no-referrer",
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+        "vary": "accept-encoding",
+    }
+
+
+def _takes_gzip(request: Request) -> bool:
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
 def _reply(request: Request, files: _Files, name: str) -> Response:
     file = files.find(name)
     if file is None:
         raise HTTPException(404)
-    headers = {
-        "etag": file.tag,
-        "cache-control": "no-cache",
-        "content-security-policy": file.policy,
-        "referrer-policy": "no-referrer",
-        "cross-origin-opener-policy": "same-origin",
-        "vary": "accept-encoding",
-    }
+    headers = _headers(file.policy) | {"etag": file.tag, "cache-control": "no-cache"}
     if file.tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     body = file.body
-    if file.compressed and "gzip" in request.headers.get("accept-encoding", ""):
+    if file.compressed and _takes_gzip(request):
         body, headers["content-encoding"] = file.compressed, "gzip"
     return Response(body, media_type=KINDS[name.rpartition(".")[2]], headers=headers)

@@ -9,6 +9,7 @@ from orjson import Fragment
 from pydantic import BaseModel, ConfigDict, Field
 
 from tapes.api.asking import (
+    Core,
     Counted,
     Cursor,
     LimitOf,
@@ -22,6 +23,7 @@ from tapes.api.asking import (
     payload_of,
     uuid_of,
 )
+from tapes.api.gate import CALLER
 from tapes.api.items import (
     erasure_item,
     is_live,
@@ -29,9 +31,10 @@ from tapes.api.items import (
     turn_item,
     whole_session,
 )
+from tapes.api.keys import Caller
 from tapes.api.models import ErasureItem, OneSession, SessionPage, TurnPage, WholeSession
 from tapes.api.replies import body_of, reply
-from tapes.errors import BadQuery, UnknownId
+from tapes.errors import BadQuery, TapesError, UnknownId
 from tapes.rows import Projection
 from tapes.store.base import MOST, Ask, Listed, Noun, Page, Project, TurnHead
 from tapes.store.filters import both, is_
@@ -121,6 +124,29 @@ def list_sessions(
     )
     body = {"items": _TOLD.items_of(page.items, now()), **page_facts(page)}
     return reply(request, body | counted(project, Noun.SESSIONS, ask.where, count))
+
+
+# What the page asks for first.
+_FIRST = 60
+
+
+def first_asked(request: Request) -> dict[str, bytes]:
+    """The answer that the page will ask for first, by its address; none to whom may not ask.
+
+    Where it cannot be given the page asks itself, and is told why.
+    """
+    caller = request.scope.get(CALLER)
+    if not isinstance(caller, Caller):
+        return {}
+    core = request.app.state.core
+    assert isinstance(core, Core)
+    ask = Ask(limit=_FIRST)
+    try:
+        page = core.store.project(caller.org_id).sessions(ask)
+    except TapesError:
+        return {}
+    body = {"items": _TOLD.items_of(page.items, now()), **page_facts(page)}
+    return {f"/v1/sessions?limit={_FIRST}": body_of(body)}
 
 
 def required_alone(request: Request, harness_session_id: str) -> None:

@@ -23,6 +23,7 @@ from sqlalchemy import (
     Table,
     and_,
     bindparam,
+    case,
     exists,
     func,
     or_,
@@ -107,6 +108,67 @@ _SPREAD: Mapping[Noun, tuple[Table, ColumnElement[bool], Column[Any]]] = {
     Noun.TRACES: (traces, traces.c.status == "error", traces.c.total_cost_usd),
     Noun.SPANS: (spans, spans.c.status == "error", spans.c.cost_usd),
 }
+
+
+# Durations are put together where their first two digits are the same: up to 10 ms by 0.1 ms, and
+# so on, up to 100 s by 1 s and above by 10 s. Few enough groups to look through, for any database.
+_GRAINS = tuple((10 ** (digits + 2), 10**digits) for digits in range(5, 10))
+_ABOVE = 10**10
+
+
+def _bars(
+    table: Table,
+    part: ColumnElement[int],
+    failed: ColumnElement[bool],
+    cost: Column[Any],
+    asked: Sequence[ColumnElement[bool]],
+) -> Select[Any]:
+    """What began in each part, in two steps: by part and duration, then by part.
+
+    A duration of which half (or 19 of 20) are no longer is the longest of its group: one that is
+    there, never more than the longest, and too long by no more than the group is wide.
+    """
+    lasted = table.c.duration_ns
+    steps = ((lasted < below, lasted - lasted % size) for below, size in _GRAINS)
+    grain = case(*steps, else_=lasted - lasted % _ABOVE)
+    groups = (
+        select(
+            part.label("part"),
+            grain.label("grain"),
+            func.count().label("rows"),
+            func.count().filter(failed).label("failed"),
+            func.sum(cost).label("cost"),
+            func.count(lasted).label("timed"),
+            func.max(lasted).label("longest"),
+        )
+        .where(*asked)
+        .group_by(text("part"), text("grain"))
+        .subquery()
+    )
+    mine, timed = groups.c.part, func.sum(groups.c.timed)
+    counted = select(
+        *groups.c,
+        timed.over(partition_by=mine, order_by=groups.c.grain).label("until"),
+        timed.over(partition_by=mine).label("all"),
+    ).subquery()
+    each = counted.c
+
+    def share(of: int) -> ColumnElement[int]:
+        return func.min(each.longest).filter(100 * each.until >= of * each.all)
+
+    return (
+        select(
+            each.part,
+            func.sum(each.rows),
+            func.sum(each.failed),
+            func.sum(each.cost, type_=cost.type),
+            func.max(each.longest),
+            share(50),
+            share(95),
+        )
+        .group_by(each.part)
+        .order_by(each.part)
+    )
 
 
 class _Place(NamedTuple):
@@ -329,35 +391,31 @@ class Lists:
         return Stats(**{name: _summed(name, value) for name, value in row.items()})
 
     def histogram(self, noun: Noun, where: Condition, *, parts: int) -> Histogram:
-        """How a list spreads over time: two queries, one for its ends and one for its parts."""
+        """How a list spreads over time: its ends, then its parts, all counted by the database."""
         table, failed, cost = _SPREAD[noun]
+        began = table.c.started_at
         with self._database.reading() as connection:
             texts = WordTexts(self._database, connection, self._org)
-            asked = [table.c.org_id == self._org, compiled(noun, where, self.context(texts))]
+            asked = [table.c.org_id == self._org, began > 0]
+            asked.append(compiled(noun, where, self.context(texts)))
             if noun is Noun.SESSIONS:
                 asked.append(sessions.c.placeholder.is_not(true()))
-            began = table.c.started_at
-            ends = select(func.min(began), func.max(began)).where(*asked, began > 0)
+            ends = select(func.min(began), func.max(began)).where(*asked)
+            if where is EVERYTHING:  # each by itself is the first or the last of an index
+                each = (select(end(began)).where(*asked) for end in (func.min, func.max))
+                ends = select(*(one.scalar_subquery() for one in each))
             first, last = connection.execute(ends).one()
             if first is None:
                 return Histogram(0, 0, 0)
             width = max(1, -(-(last + 1 - first) // parts))
-            part = (began - bindparam("first")) // bindparam("width")
-            grouped = (
-                select(
-                    part.label("part"),
-                    func.count().label("rows"),
-                    func.count().filter(failed).label("failed"),
-                    func.sum(cost).label("cost"),
-                    func.max(table.c.duration_ns).label("longest"),
-                )
-                .where(*asked, began > 0)
-                .group_by(text("part"))
-                .order_by(text("part"))
-            )
+            parted = (began - bindparam("first")) // bindparam("width")
+            grouped = _bars(table, parted, failed, cost, asked)
             rows = connection.execute(grouped, {"first": first, "width": width}).all()
-        bars = (Bar(first + r.part * width, r.rows, r.failed, r.cost, r.longest) for r in rows)
-        return Histogram(first, last + 1, width, tuple(bars))
+        bars = tuple(
+            Bar(first + part * width, int(number), int(bad), *rest)
+            for part, number, bad, *rest in rows
+        )
+        return Histogram(first, last + 1, width, bars)
 
     def skipped(self) -> Mapping[str, int]:
         """How many turns show nowhere, by reason."""

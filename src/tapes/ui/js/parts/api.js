@@ -55,10 +55,14 @@ function connected(state) {
   if (connection.get().state !== state) connection.set({ state, since: Date.now() });
 }
 
+// Answers that came with the page. They tell how things were then: only what is asked at once is
+// answered by them.
+const given = JSON.parse(document.getElementById('first')?.textContent || '{}');
+
 // A question that a part of the page will ask, asked before that part is there.
 const early = new Map();
 export function askEarly(address) {
-  const answer = ask(address);
+  const answer = given[address] ? Promise.resolve(given[address]) : ask(address);
   early.set(address, answer);
   return answer.catch(() => {}).finally(() => early.delete(address)); // whoever took it is told
 }

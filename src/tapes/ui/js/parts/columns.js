@@ -1,61 +1,78 @@
-// What the lists show: for each noun its columns, how wide, and by what they sort.
-import { html } from './view.js';
-import { Cost, Duration, Icon, Kind, Outcome, State, Text, Tokens, When } from './pieces.js';
+// What the lists show: for each noun its columns, how wide, and by what they sort. A cell is text, or
+// elements in it; `tip` is its exact value, `text` says that it came from elsewhere. A long list has
+// thousands of cells, so each is one element wherever that is enough.
+import { html, makeStore } from './view.js';
+import { Icon, Kind, Outcome, State, Text, TokensOf, costTip, tokensTip } from './pieces.js';
+import { prefer, prefs } from './prefs.js';
 import * as f from './format.js';
 
-const when = { id: 'start', head: 'Start', width: '5.25rem', sort: 'started_at', cell: (row) => html`<${When} at=${row.started_at} />` };
-const cost = (get) => ({ id: 'cost', head: 'Cost', width: '4.75rem', num: true, cell: get });
-const models = (row) => (row.rollup.model_usage || []).map((each) => each.model).join(', ') || row.rollup.model || f.NONE;
+const when = (get, rest) => ({ id: 'start', head: 'Start', width: 5.25, sort: 'started_at', cell: (row, utc) => f.moment(get(row), utc), tip: (row) => (get(row) ? f.exactly(get(row)) : ''), ...rest });
+const started = (row) => row.started_at;
+const duration = (get, rest) => ({ id: 'duration', head: 'Duration', width: 5, num: true, sort: 'duration_ns', cell: (row) => f.duration(get(row)), tip: (row) => (get(row) == null ? 'unknown' : `${f.count(get(row))} ns`), ...rest });
+const tokens = (input, cached, output) => ({
+  id: 'tokens', head: 'In / cached / out', width: 8.5, num: true, sort: 'total_tokens',
+  cell: (row) => TokensOf(input(row), cached(row), output(row)), tip: (row) => tokensTip(input(row), cached(row), output(row)),
+});
+const cost = (usd, unpriced, saved, sort) => ({
+  id: 'cost', head: 'Cost', width: 4.75, num: true, sort,
+  cell: (row) => (unpriced(row) && usd(row) != null ? [f.money(usd(row)), html`<span class="warn">+${unpriced(row)}?</span>`] : f.money(usd(row))),
+  tip: (row) => costTip(usd(row), unpriced(row), saved(row)),
+});
+const text = (id, head, width, get, rest) => ({ id, head, width, text: true, cell: (row) => get(row) || f.NONE, ...rest });
+const models = (row) => (row.rollup.model_usage || []).map((each) => each.model).join(', ') || row.rollup.model;
+const errors = ({ rollup }) => rollup.failed_calls + rollup.tool_error_count;
 
-// How the calls of a session were answered: a bar, and the same in words.
+// How the calls of a session were answered, in words; the bar says the same.
+const mixed = ({ llm_calls: all, replayed_calls: replayed, failed_calls: failed }) => `${f.plural(all, 'call')}: ${all - replayed - failed} answered, ${replayed} replayed, ${failed} failed`;
 function Mix({ rollup }) {
   const { llm_calls: all, replayed_calls: replayed, failed_calls: failed } = rollup;
-  const live = all - replayed - failed;
-  const words = `${f.plural(all, 'call')}: ${live} answered, ${replayed} replayed, ${failed} failed`;
-  return html`<span class="mix" title=${words}><span class="sr">${words}</span>${[['live', live], ['replayed', replayed], ['failed', failed]].map(([name, n]) => n > 0 && html`<i key=${name} class=${`m${name}`} style=${{ flexGrow: n }} />`)}</span>`;
+  const share = (n) => `${all ? Math.round((100 * n) / all) : 0}%`;
+  return html`<i class="mix" role="img" aria-label=${mixed(rollup)} style=${{ '--live': share(all - replayed - failed), '--unfailed': share(all - failed) }} />`;
 }
 
+// Widths are in rem; the column that is always there takes what is left.
 export const COLUMNS = {
   sessions: [
-    { ...when, id: 'active', head: 'Last active', width: '5.5rem', sort: 'last_active', cell: (row) => html`<${When} at=${row.last_seen_at} />` },
-    { ...when, id: 'start', more: true },
-    { id: 'title', head: 'Session', width: 'minmax(12rem, 1fr)', fixed: true, cell: (row) => html`<span class="titlecell">
-      ${row.pinned && html`<span title="pinned: exempt from retention"><${Icon} name="pin" /></span>`}<${Text}>${row.display_title}</${Text}>
-      ${row.tags.map((tag) => html`<span key=${tag} class="badge">${tag}</span>`)}</span>` },
-    { id: 'agent', head: 'Agent', width: '6.25rem', cell: (row) => html`<${Text}>${row.agent_name || row.harness_id || f.NONE}</${Text}>` },
-    { id: 'state', head: 'State', width: '6.25rem', sort: 'derived_status', cell: (row) => html`<${State} state=${row.rollup.status} live=${row.live} />` },
-    { id: 'duration', head: 'Duration', width: '4.75rem', num: true, sort: 'duration_ns', cell: (row) => html`<${Duration} ns=${row.rollup.duration_ns} />` },
-    { id: 'tokens', head: 'In / cached / out', width: '8.5rem', num: true, sort: 'total_tokens', cell: (row) => html`<${Tokens} input=${row.rollup.usage.input_tokens} cached=${row.rollup.usage.cache_read_tokens} output=${row.rollup.usage.output_tokens} />` },
-    { ...cost((row) => html`<${Cost} usd=${row.rollup.usage.cost_usd} unpriced=${row.rollup.unpriced_calls} saved=${row.rollup.usage.saved_cost_usd} />`), sort: 'total_cost_usd' },
-    { id: 'turns', head: 'Turns', width: '3.25rem', num: true, sort: 'turn_count', cell: (row) => f.count(row.rollup.turn_count) },
-    { id: 'errors', head: 'Errors', width: '3.5rem', num: true, cell: (row) => { const n = row.rollup.failed_calls + row.rollup.tool_error_count; return n ? html`<span class="bad" title=${`${row.rollup.failed_calls} failed calls, ${row.rollup.tool_error_count} failed tools`}>${n}</span>` : html`<span class="faint">0</span>`; } },
-    { id: 'models', head: 'Models', width: '7.25rem', wide: true, cell: (row) => html`<${Text} title=${models(row)}>${models(row)}</${Text}>` },
-    { id: 'mix', head: 'Answers', width: '3.75rem', wide: true, cell: (row) => html`<${Mix} rollup=${row.rollup} />` },
-    { id: 'cwd', head: 'Folder', width: '9rem', more: true, cell: (row) => html`<${Text} title=${row.cwd || ''}>${row.cwd || f.NONE}</${Text}>` },
+    when((row) => row.last_seen_at, { id: 'active', head: 'Last active', width: 5.5, sort: 'last_active' }),
+    when(started, { more: true }),
+    { id: 'title', head: 'Session', width: 12, fixed: true, cell: (row) => [
+      row.pinned && html`<span class="pin" title="pinned: exempt from retention"><${Icon} name="pin" /></span>`, html`<${Text}>${row.display_title}</${Text}>`,
+      row.tags.map((tag) => html`<span key=${tag} class="badge">${tag}</span>`)] },
+    text('agent', 'Agent', 6.25, (row) => row.agent_name || row.harness_id),
+    { id: 'state', head: 'State', width: 6.25, sort: 'derived_status', cell: (row) => State({ state: row.rollup.status, live: row.live }) },
+    duration((row) => row.rollup.duration_ns, { width: 4.75 }),
+    tokens((row) => row.rollup.usage.input_tokens, (row) => row.rollup.usage.cache_read_tokens, (row) => row.rollup.usage.output_tokens),
+    cost((row) => row.rollup.usage.cost_usd, (row) => row.rollup.unpriced_calls, (row) => row.rollup.usage.saved_cost_usd, 'total_cost_usd'),
+    { id: 'turns', head: 'Turns', width: 3.25, num: true, sort: 'turn_count', cell: (row) => f.count(row.rollup.turn_count) },
+    { id: 'errors', head: 'Errors', width: 3.5, num: true, cell: (row) => f.count(errors(row)), tone: (row) => (errors(row) ? 'bad' : 'faint'), tip: ({ rollup }) => `${rollup.failed_calls} failed calls, ${rollup.tool_error_count} failed tools` },
+    text('models', 'Models', 7.25, models, { wide: true, tip: models }),
+    { id: 'mix', head: 'Answers', width: 3.75, wide: true, cell: Mix, tip: (row) => mixed(row.rollup) },
+    text('cwd', 'Folder', 9, (row) => row.cwd, { more: true, tip: (row) => row.cwd }),
   ],
   traces: [
-    { ...when, width: '6rem' },
-    { id: 'title', head: 'Prompt', width: 'minmax(14rem, 1.2fr)', fixed: true, cell: (row) => html`<${Text}>${row.user_prompt || row.synthetic || row.trace_id}</${Text}>` },
-    { id: 'answer', head: 'Answer', width: 'minmax(8rem, 1fr)', cell: (row) => html`<${Text} class="dim">${row.response_preview || f.NONE}</${Text}>` },
-    { id: 'state', head: 'State', width: '5.5rem', cell: (row) => html`<${State} state=${row.status} live=${!row.ended_at && row.status !== 'error'} />` },
-    { id: 'duration', head: 'Duration', width: '5rem', num: true, sort: 'duration_ns', cell: (row) => html`<${Duration} ns=${row.duration_ns} />` },
-    { id: 'tokens', head: 'In / cached / out', width: '8.5rem', num: true, sort: 'total_tokens', cell: (row) => html`<${Tokens} input=${row.usage.input_tokens} cached=${row.usage.cache_read_tokens} output=${row.usage.output_tokens} />` },
-    { ...cost((row) => html`<${Cost} usd=${row.usage.cost_usd} unpriced=${row.unpriced_calls} saved=${row.usage.saved_cost_usd} />`), sort: 'total_cost_usd' },
-    { id: 'spans', head: 'Spans', width: '3.75rem', num: true, cell: (row) => html`${f.count(row.span_count)}${row.missing_count > 0 && html` <span class="warn" title=${`${row.missing_count} not received`}>+${row.missing_count}?</span>`}` },
-    { id: 'tools', head: 'Tools', width: '3.5rem', num: true, cell: (row) => f.count(row.tool_calls) },
+    when(started, { width: 6 }),
+    { id: 'title', head: 'Prompt', width: 14, share: 1.2, fixed: true, cell: (row) => html`<${Text}>${row.user_prompt || row.synthetic || row.trace_id}</${Text}>` },
+    text('answer', 'Answer', 8, (row) => row.response_preview, { share: 1, tone: () => 'dim' }),
+    { id: 'state', head: 'State', width: 5.5, cell: (row) => State({ state: row.status, live: !row.ended_at && row.status !== 'error' }) },
+    duration((row) => row.duration_ns),
+    tokens((row) => row.usage.input_tokens, (row) => row.usage.cache_read_tokens, (row) => row.usage.output_tokens),
+    cost((row) => row.usage.cost_usd, (row) => row.unpriced_calls, (row) => row.usage.saved_cost_usd, 'total_cost_usd'),
+    { id: 'spans', head: 'Spans', width: 3.75, num: true, tip: (row) => (row.missing_count > 0 ? `${row.missing_count} not received` : ''),
+      cell: (row) => [f.count(row.span_count), row.missing_count > 0 && html` <span class="warn">+${row.missing_count}?</span>`] },
+    { id: 'tools', head: 'Tools', width: 3.5, num: true, cell: (row) => f.count(row.tool_calls) },
   ],
   spans: [
-    { ...when, width: '6rem' },
-    { id: 'kind', head: 'Kind', width: '5rem', cell: (row) => html`<${Kind} kind=${row.kind} />` },
-    { id: 'title', head: 'Name', width: 'minmax(10rem, 1fr)', fixed: true, cell: (row) => html`<${Text}>${row.name}</${Text}>` },
-    { id: 'state', head: 'State', width: '5.5rem', cell: (row) => html`<${State} state=${row.status} />` },
-    { id: 'error', head: 'Error', width: '8rem', cell: (row) => html`<${Text} class="bad">${row.error_type || ''}</${Text}>` },
-    { id: 'agent', head: 'Agent', width: '7rem', cell: (row) => html`<${Text}>${row.agent || row.thread_id || f.NONE}</${Text}>` },
-    { id: 'duration', head: 'Duration', width: '5rem', num: true, sort: 'duration_ns', cell: (row) => html`<${Duration} ns=${row.duration_ns} />` },
-    { id: 'first', head: 'First token', width: '5.25rem', num: true, cell: (row) => html`<${Duration} ns=${row.first_chunk_ns} />` },
-    { id: 'tokens', head: 'In / cached / out', width: '8.5rem', num: true, sort: 'total_tokens', cell: (row) => html`<${Tokens} input=${row.usage?.prompt_tokens} cached=${row.usage?.cache_read_input_tokens} output=${row.usage?.completion_tokens} />` },
-    { ...cost((row) => html`<${Cost} usd=${row.cost_usd} />`), sort: 'cost_usd' },
-    { id: 'outcome', head: 'Answer', width: '5.25rem', cell: (row) => html`<${Outcome} outcome=${row.outcome} />` },
+    when(started, { width: 6 }),
+    { id: 'kind', head: 'Kind', width: 5, cell: (row) => Kind({ kind: row.kind }) },
+    { id: 'title', head: 'Name', width: 10, fixed: true, cell: (row) => html`<${Text}>${row.name}</${Text}>` },
+    { id: 'state', head: 'State', width: 5.5, cell: (row) => State({ state: row.status }) },
+    text('error', 'Error', 8, (row) => row.error_type || ' ', { tone: () => 'bad' }),
+    text('agent', 'Agent', 7, (row) => row.agent || row.thread_id),
+    duration((row) => row.duration_ns),
+    duration((row) => row.first_chunk_ns, { id: 'first', head: 'First token', width: 5.25, sort: undefined }),
+    tokens((row) => row.usage?.prompt_tokens, (row) => row.usage?.cache_read_input_tokens, (row) => row.usage?.completion_tokens),
+    cost((row) => row.cost_usd, () => 0, () => 0, 'cost_usd'),
+    { id: 'outcome', head: 'Answer', width: 5.25, cell: (row) => Outcome({ outcome: row.outcome }) },
   ],
 };
 
@@ -64,3 +81,67 @@ export const placeOf = {
   sessions: (row) => [['session', row.id]], traces: (row) => [['trace', row.trace_id]],
   spans: (row) => [['trace', row.trace_id], { span: row.span_id }],
 };
+
+// --- which of them, in what order, how wide: what a person chose, in this browser
+
+// Where nobody chose, a narrow window does without what is widest and least asked for.
+const wide = matchMedia('(min-width: 74rem)');
+export const isWide = makeStore(wide.matches);
+wide.addEventListener('change', () => isWide.set(wide.matches));
+
+export function ordered(noun, { order } = prefs.get()) {
+  const places = order?.[noun] || [];
+  const place = ({ id }, i) => (places.includes(id) ? places.indexOf(id) : places.length + i);
+  return COLUMNS[noun].map((each, i) => [place(each, i), each]).sort(([a], [b]) => a - b).map(([, each]) => each);
+}
+
+export function shownColumns(noun, preferred = prefs.get()) {
+  const chosen = preferred.columns?.[noun];
+  return ordered(noun, preferred).filter((each) => each.fixed || (chosen ? chosen.includes(each.id) : !each.more && (isWide.get() || !each.wide)));
+}
+
+export function flip(noun, id) {
+  const shown = shownColumns(noun).map((each) => each.id);
+  prefer({ columns: { ...prefs.get().columns, [noun]: shown.includes(id) ? shown.filter((each) => each !== id) : [...shown, id] } });
+}
+
+// Put a column where another is.
+export function put(noun, id, where) {
+  const ids = ordered(noun).map((each) => each.id);
+  const to = ids.indexOf(where);
+  if (id === where || to < 0) return;
+  ids.splice(ids.indexOf(id), 1);
+  ids.splice(to, 0, id);
+  prefer({ order: { ...prefs.get().order, [noun]: ids } });
+}
+
+// Put a column so many places on among `ids`.
+export function shift(noun, id, by, ids) {
+  const where = ids[ids.indexOf(id) + by];
+  if (where) put(noun, id, where);
+}
+
+const LEAST = 2.5;
+const MOST = 60;
+export const bounded = (width) => Math.max(LEAST, Math.min(MOST, Math.round(width * 16) / 16));
+export const widthOf = (noun, each, { widths } = prefs.get()) => widths?.[noun]?.[each.id] ?? each.width;
+export function widen(noun, id, width) {
+  const mine = { ...prefs.get().widths?.[noun], [id]: width === null ? undefined : bounded(width) };
+  prefer({ widths: { ...prefs.get().widths, [noun]: mine } });
+}
+
+export const asUsual = (noun) => {
+  const { columns, order, widths } = prefs.get();
+  prefer({ columns: { ...columns, [noun]: undefined }, order: { ...order, [noun]: undefined }, widths: { ...widths, [noun]: undefined } });
+};
+
+// The columns as a grid has them, and the least width at which none is cut off.
+export function gridOf(noun, columns, preferred, trying = {}) {
+  const width = (each) => trying[each.id] ?? widthOf(noun, each, preferred);
+  const isOwn = (each) => each.id in trying || preferred.widths?.[noun]?.[each.id] !== undefined;
+  const grows = (each) => each.fixed || (each.share && !isOwn(each));
+  return {
+    '--columns': `2.25rem ${columns.map((each) => (grows(each) ? `minmax(${width(each)}rem, ${each.share || 1}fr)` : `${width(each)}rem`)).join(' ')}`,
+    '--least': `${columns.reduce((sum, each) => sum + width(each) + 0.5, 2.25 + 2)}rem`,
+  };
+}

@@ -1,5 +1,6 @@
-// How a list spreads over time: bars of counts with what failed in them, and the cost; dragging over
-// them narrows the range, and so do the arrow keys with Enter.
+// How a list spreads over time, as three small charts over one time: counts with what failed in them,
+// how long half and 19 of 20 took, and the cost. Dragging over them narrows the range, and so do the
+// arrow keys with Enter.
 import { html, useEffect, useRef, useState, useStore } from './view.js';
 import { calm, query, useAsk } from './api.js';
 import { prefs } from './prefs.js';
@@ -7,6 +8,11 @@ import * as f from './format.js';
 
 const PARTS = 72;
 const NS = 1e6;
+// Where each chart stands, from its top to its foot; the whole is as high.
+const COUNTS = [0, 32];
+const TIMES = [35, 49];
+const COSTS = [52, 60];
+const HEIGHT = 60;
 
 // `wait` while the rows are not there: they come first.
 export function Histogram({ noun, q, version, wait, onRange }) {
@@ -20,13 +26,15 @@ export function Histogram({ noun, q, version, wait, onRange }) {
   const [drag, setDrag] = useState(null);
   const [cursor, setCursor] = useState(null);
   const found = asked.value;
-  if (!found || !found.bars.length) return html`<div class="strip empty" aria-hidden="true" />`;
+  // Its place is kept, so that the rows below do not move when it comes.
+  if (!found?.bars.length) return html`<div class=${`strip ${found ? 'empty' : ''}`} aria-hidden="true" />`;
   const since = Date.parse(found.since);
   const width = found.width_ns / NS;
   const parts = Array(PARTS).fill(null);
   for (const bar of found.bars) parts[Math.min(PARTS - 1, Math.round((Date.parse(bar.at) - since) / width))] = bar;
   const most = Math.max(...found.bars.map((bar) => bar.rows));
   const dearest = Math.max(...found.bars.map((bar) => bar.cost_usd || 0));
+  const slowest = Math.max(...found.bars.map((bar) => bar.p95_ns || 0));
   const at = (i) => new Date(since + i * width).toISOString();
   const place = (event) => {
     const { left, width: all } = strip.current.getBoundingClientRect();
@@ -51,20 +59,18 @@ export function Histogram({ noun, q, version, wait, onRange }) {
   const total = found.bars.reduce((sum, bar) => sum + bar.rows, 0);
   const failed = found.bars.reduce((sum, bar) => sum + bar.failed, 0);
   const said = cursor === null ? `${f.moment(found.since, utc)} – ${f.moment(found.until, utc)} · drag to narrow`
-    : `${f.moment(at(cursor), utc)} · ${f.count(shown?.rows ?? 0)} ${noun}${shown?.failed ? `, ${shown.failed} failed` : ''}${shown?.cost_usd ? `, ${f.money(shown.cost_usd)}` : ''}${shown?.longest_ns ? `, longest ${f.duration(shown.longest_ns)}` : ''}`;
+    : `${f.moment(at(cursor), utc)} · ${f.count(shown?.rows ?? 0)} ${noun}${shown?.failed ? `, ${shown.failed} failed` : ''}${shown?.cost_usd ? `, ${f.money(shown.cost_usd)}` : ''}${shown?.p50_ns ? `, half within ${f.duration(shown.p50_ns)}, 95 % within ${f.duration(shown.p95_ns)}, longest ${f.duration(shown.longest_ns)}` : ''}`;
+  // Times differ by powers of ten: their bars are as high as the root of what they show.
+  const high = ([top, foot], share) => (share > 0 ? Math.max(1.5, (foot - top) * share) : 0);
+  const bar = (name, i, chart, share) => share > 0 && html`<rect key=${name + i} class=${name} x=${i + 0.12} width="0.76" y=${chart[1] - high(chart, share)} height=${high(chart, share)} />`;
   return html`<figure class="strip">
-    <svg ref=${strip} viewBox=${`0 0 ${PARTS} 40`} preserveAspectRatio="none" tabindex="0" role="slider" aria-label=${`${noun} over time; arrows move, Enter narrows to it`}
+    <svg ref=${strip} viewBox=${`0 0 ${PARTS} ${HEIGHT}`} preserveAspectRatio="none" tabindex="0" role="slider" aria-label=${`${noun} over time; arrows move, Enter narrows to it`}
       aria-valuemin="0" aria-valuemax=${PARTS - 1} aria-valuenow=${cursor ?? PARTS - 1} aria-valuetext=${said}
       onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerLeave=${() => !drag && setCursor(null)} onKeyDown=${press} onBlur=${() => setCursor(null)}>
-      ${drag && html`<rect class="chosen" x=${Math.min(...drag)} width=${Math.abs(drag[1] - drag[0]) + 1} y="0" height="40" />`}
-      ${cursor !== null && html`<rect class="cursor" x=${cursor} width="1" y="0" height="40" />`}
-      ${parts.map((bar, i) => {
-        if (!bar) return null;
-        const height = Math.max(2, (38 * bar.rows) / most);
-        const bad = bar.failed ? Math.max(2, (height * bar.failed) / bar.rows) : 0;
-        return html`<rect key=${`r${i}`} class="bar-ok" x=${i + 0.12} width="0.76" y=${40 - height} height=${height} />
-          ${bad > 0 && html`<rect key=${`b${i}`} class="bar-bad" x=${i + 0.12} width="0.76" y=${40 - bad} height=${bad} />`}
-          ${dearest > 0 && bar.cost_usd > 0 && html`<rect key=${`c${i}`} class="bar-cost" x=${i} width="1" y=${38 - (36 * bar.cost_usd) / dearest} height="1.4" />`}`;
-      })}</svg>
-    <figcaption><span>${said}</span><span><i class="key-ok" />${f.plural(total, noun.slice(0, -1))}${failed > 0 && html` <i class="key-bad" />${f.count(failed)} failed`}${dearest > 0 && html` <i class="key-cost" />cost`}</span></figcaption></figure>`;
+      ${drag && html`<rect class="chosen" x=${Math.min(...drag)} width=${Math.abs(drag[1] - drag[0]) + 1} y="0" height=${HEIGHT} />`}
+      ${cursor !== null && html`<rect class="cursor" x=${cursor} width="1" y="0" height=${HEIGHT} />`}
+      ${parts.map((one, i) => one && html`${bar('bar-ok', i, COUNTS, one.rows / most)}${bar('bar-bad', i, COUNTS, one.failed / most)}
+        ${bar('bar-p95', i, TIMES, Math.sqrt(one.p95_ns / slowest))}${bar('bar-p50', i, TIMES, Math.sqrt(one.p50_ns / slowest))}
+        ${bar('bar-cost', i, COSTS, one.cost_usd / dearest)}`)}</svg>
+    <figcaption><span>${said}</span><span><i class="key-ok" />${f.plural(total, noun.slice(0, -1))}${failed > 0 && html` <i class="key-bad" />${f.count(failed)} failed`}${slowest > 0 && html` <i class="key-p50" />half <i class="key-p95" />95 % within`}${dearest > 0 && html` <i class="key-cost" />cost`}</span></figcaption></figure>`;
 }

@@ -47,16 +47,15 @@ export function When({ at, relative }) {
 
 export const Duration = ({ ns }) => html`<span title=${ns == null ? 'unknown' : `${f.count(ns)} ns`}>${f.duration(ns)}</span>`;
 
-export function Cost({ usd, unpriced, saved }) {
+export function costTip(usd, unpriced, saved) {
   const left = unpriced ? `${f.plural(unpriced, 'call')} without a price ${unpriced === 1 ? 'is' : 'are'} not in it` : '';
-  const title = [usd == null ? 'the cost is not known' : f.exactMoney(usd), left, saved ? `not spent thanks to tapes: $${saved}` : ''].filter(Boolean).join(' · ');
-  return html`<span title=${title}>${f.money(usd)}${unpriced && usd != null ? html`<span class="warn">+${unpriced}?</span>` : ''}</span>`;
+  return [usd == null ? 'the cost is not known' : f.exactMoney(usd), left, saved ? `not spent thanks to tapes: $${saved}` : ''].filter(Boolean).join(' · ');
 }
+export const Cost = ({ usd, unpriced, saved }) => html`<span title=${costTip(usd, unpriced, saved)}>${f.money(usd)}${unpriced && usd != null ? html`<span class="warn">+${unpriced}?</span>` : ''}</span>`;
 
-export function Tokens({ input, cached, output }) {
-  const title = `input ${f.count(input)}, of it cached ${f.count(cached)} (${f.percent(cached, input)}); output ${f.count(output)}`;
-  return html`<span class="tnum" title=${title}>${f.brief(input)}<span class="faint"> / ${f.brief(cached)} / </span>${f.brief(output)}</span>`;
-}
+export const tokensTip = (input, cached, output) => `input ${f.count(input)}, of it cached ${f.count(cached)} (${f.percent(cached, input)}); output ${f.count(output)}`;
+export const TokensOf = (input, cached, output) => [f.brief(input), html`<span class="faint"> / ${f.brief(cached)} / </span>`, f.brief(output)];
+export const Tokens = ({ input, cached, output }) => html`<span class="tnum" title=${tokensTip(input, cached, output)}>${TokensOf(input, cached, output)}</span>`;
 
 const STATES = {
   completed: ['good', 'done'], failed: ['bad', 'error'], abandoned: ['warn', 'warn'], unknown: ['', 'more'],

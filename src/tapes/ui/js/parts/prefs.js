@@ -1,8 +1,8 @@
-// What one person prefers, kept in this browser: theme, clock, columns, sizes of panes.
+// What one person prefers, kept in this browser: theme, clock, columns with their order and widths, sizes of panes.
 import { makeStore } from './view.js';
 
 const KEY = 'tapes.prefs';
-const USUAL = { theme: 'system', utc: false, columns: null, panes: {}, payload: 'rendered' };
+const USUAL = { theme: 'system', utc: false, columns: null, order: null, widths: null, panes: {}, payload: 'rendered' };
 
 function read() {
   try {

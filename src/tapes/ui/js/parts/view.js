@@ -3,7 +3,7 @@ import htm from '../../vendor/htm/htm.js';
 import { h } from '../../vendor/preact/preact.js';
 import { useEffect, useState } from '../../vendor/preact/hooks.js';
 
-export { render, createContext } from '../../vendor/preact/preact.js';
+export { h, render, createContext } from '../../vendor/preact/preact.js';
 export { useState, useReducer, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useContext, useErrorBoundary } from '../../vendor/preact/hooks.js';
 export const html = htm.bind(h);
 

@@ -4,7 +4,7 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from './view.js';
 
 const BEYOND = 8; // rows beyond those in sight, as soon as those are drawn
 
-export function Virtual({ count, height, row, head, onEnd, at = -1, onScroll, start = 0, role = 'rowgroup', extra, outer = {} }) {
+export function Virtual({ count, height, row, head, onEnd, at = -1, onScroll, start = 0, role = 'rowgroup', extra, style, outer = {} }) {
   const box = useRef(null);
   const [place, setPlace] = useState({ top: start, size: Math.min(800, innerHeight * 0.75) });
   const [beyond, setBeyond] = useState(0);
@@ -40,7 +40,7 @@ export function Virtual({ count, height, row, head, onEnd, at = -1, onScroll, st
   };
   const rows = [];
   for (let i = first; i < last; i += 1) rows.push(row(i, i * height));
-  return html`<div class="virtual" ref=${box} onScroll=${scrolled} tabindex="0" ...${outer}>
+  return html`<div class="virtual" ref=${box} style=${style} onScroll=${scrolled} tabindex="0" ...${outer}>
     ${head}
     <div class="rows" role=${role} style=${{ height: `${count * height}px` }}>${rows}</div>${extra}</div>`;
 }

@@ -1,13 +1,13 @@
 // Sessions, traces or spans: one filter, bars over time, rows; a side sheet, and what to do with many.
-import { html, useEffect, useRef, useState, useStore } from '../parts/view.js';
+import { h, html, useEffect, useRef, useState, useStore } from '../parts/view.js';
 import { go, link, recall, remember, set, useRoute } from '../parts/route.js';
-import { prefer, prefs } from '../parts/prefs.js';
+import { prefs } from '../parts/prefs.js';
 import { useKeys } from '../parts/keys.js';
 import { Filter, RANGES, asked } from '../parts/filter.js';
 import { Histogram } from '../parts/histogram.js';
 import { Blank, Dialog, Failed, Icon, Segments, Shades, Stale } from '../parts/pieces.js';
 import { Virtual } from '../parts/virtual.js';
-import { COLUMNS, idOf, placeOf } from '../parts/columns.js';
+import { asUsual, bounded, flip, gridOf, idOf, isWide, ordered, placeOf, put, shift, shownColumns, widen, widthOf } from '../parts/columns.js';
 import { useRows } from '../parts/rows.js';
 import { Sheet } from '../parts/sheet.js';
 import { Many } from '../parts/many.js';
@@ -16,25 +16,13 @@ import { Start } from './start.js';
 
 const HEIGHT = 34;
 
-// Where nobody chose, a narrow window does without what is widest and least asked for.
-const wide = matchMedia('(min-width: 74rem)');
-
-function shownColumns(noun, columns) {
-  const chosen = columns?.[noun];
-  return COLUMNS[noun].filter((each) => each.fixed || (chosen ? chosen.includes(each.id) : !each.more && (wide.matches || !each.wide)));
-}
-
 export function List({ noun }) {
   const { params } = useRoute();
   const q = asked(params);
   const rows = useRows(noun, { q, sort: params.sort, direction: params.dir });
-  const columns = shownColumns(noun, useStore(prefs).columns);
-  const [, setWide] = useState(wide.matches);
-  useEffect(() => {
-    const change = () => setWide(wide.matches);
-    wide.addEventListener('change', change);
-    return () => wide.removeEventListener('change', change);
-  }, []);
+  const preferred = useStore(prefs);
+  useStore(isWide);
+  const columns = shownColumns(noun, preferred);
   const [chosen, setChosen] = useState(new Set());
   const [choosing, setChoosing] = useState(false);
   const memory = `${noun} ${q} ${params.sort} ${params.dir}`;
@@ -89,7 +77,7 @@ export function List({ noun }) {
         : rows.loading && !rows.items.length ? html`<${Shades} rows=${12} />`
         : !rows.items.length ? html`<${Blank} title=${`No ${noun} match`}><p>Nothing that was captured fits this filter${params.range || params.from ? ' in this time' : ''}.</p>
             <button class="button first" onClick=${() => narrow({ q: '', range: '', from: '', to: '' })}>Clear the filter</button></${Blank}>`
-        : html`<${Table} ...${{ noun, rows, columns, index, chosen, toggle, params, place }} onPick=${(i) => { setAt(i); set({ open: ids[i] }, { push: !params.open }); }} />`}
+        : html`<${Table} ...${{ noun, rows, columns, preferred, index, chosen, toggle, params, place }} onPick=${(i) => { setAt(i); set({ open: ids[i] }, { push: !params.open }); }} />`}
       ${params.open && html`<${Sheet} noun=${noun} id=${params.open} row=${rows.items[ids.indexOf(params.open)]} onClose=${() => set({ open: '' })} />`}
     </div>
     ${rows.fresh > 0 && html`<button class="announce" onClick=${() => { setAt(-1); rows.reload(); }}>${noun === 'sessions' ? `${f.plural(rows.fresh, 'new session')}` : 'New or changed'} · show</button>`}
@@ -106,36 +94,98 @@ function counted(noun, rows) {
   return rows.count.value > rows.items.length ? `${f.count(rows.items.length)} of ${all} ${noun}` : `${all} ${noun}`;
 }
 
-function Table({ noun, rows, columns, index, chosen, toggle, params, onPick, place }) {
-  const template = `2.25rem ${columns.map((each) => each.width).join(' ')}`;
+function Table({ noun, rows, columns, preferred, index, chosen, toggle, params, onPick, place }) {
+  const [trying, setTrying] = useState({});
   const sort = params.sort || { sessions: 'last_active', traces: 'started_at', spans: 'started_at' }[noun];
-  const sorted = (each) => (each.sort === sort ? (params.dir === 'asc' ? 'ascending' : 'descending') : each.sort ? 'none' : undefined);
-  const by = (each) => set({ sort: each.sort, dir: sort === each.sort && params.dir !== 'asc' ? 'asc' : '' }, { push: true });
-  const head = html`<div class="tr th" data-head="yes" role="row" style=${{ gridTemplateColumns: template }}>
-    <span role="columnheader"><span class="sr">Selected</span></span>
-    ${columns.map((each) => html`<span key=${each.id} role="columnheader" class=${each.num ? 'num' : ''} aria-sort=${sorted(each)}>${each.sort
-      ? html`<button onClick=${() => by(each)}>${each.head}${each.sort === sort ? (params.dir === 'asc' ? ' ↑' : ' ↓') : ''}</button>` : each.head}</span>`)}</div>`;
+  const { utc } = preferred;
   const row = (i, top) => {
     const item = rows.items[i];
     const id = idOf[noun](item);
-    return html`<div key=${id} role="row" aria-rowindex=${i + 2} aria-selected=${String(i === index)} class=${`tr ${i === index ? 'at' : ''} ${chosen.has(id) ? 'chosen' : ''} ${item.erased ? 'gone' : ''}`}
-        style=${{ gridTemplateColumns: template, top: `${top}px`, height: `${HEIGHT}px` }} onClick=${(event) => !event.target.closest('input, a') && onPick(i)}
-        onDblClick=${() => go(...placeOf[noun](item))}>
-      <span role="cell"><input type="checkbox" aria-label="Select this row" checked=${chosen.has(id)} onChange=${() => toggle(id)} /></span>
-      ${columns.map((each) => html`<span key=${each.id} role="cell" class=${each.num ? 'num' : 'cut'}>${each.fixed
-        ? html`<a href=${link(...placeOf[noun](item))} tabindex=${i === Math.max(index, 0) ? 0 : -1}>${each.cell(item)}</a>` : each.cell(item)}</span>`)}</div>`;
+    const first = i === Math.max(index, 0) ? 0 : -1;
+    return h('div', {
+      key: id, role: 'row', 'aria-rowindex': i + 2, 'aria-selected': String(i === index), class: `tr ${i === index ? 'at' : ''} ${chosen.has(id) ? 'chosen' : ''} ${item.erased ? 'gone' : ''}`,
+      style: { top: `${top}px` }, onClick: (event) => !event.target.closest('input, a') && onPick(i), onDblClick: () => go(...placeOf[noun](item)),
+    }, h('span', { role: 'cell' }, h('input', { type: 'checkbox', 'aria-label': 'Select this row', checked: chosen.has(id), onChange: () => toggle(id) })),
+    columns.map((each) => {
+      const cell = each.cell(item, utc);
+      return h('span', {
+        key: each.id, role: 'cell', class: `${each.num ? 'num' : 'cut'} ${each.tone ? each.tone(item) : ''}`, title: each.tip && each.tip(item), dir: each.text ? 'auto' : undefined,
+      }, each.fixed ? h('a', { class: 'titlecell', href: link(...placeOf[noun](item)), tabindex: first }, cell) : each.text ? f.visible(cell) : cell);
+    }));
   };
+  const head = html`<${Heads} ...${{ noun, columns, preferred, sort, params, setTrying }} />`;
   return html`<div class="tablebox">
-    <${Virtual} count=${rows.items.length} height=${HEIGHT} row=${row} head=${head} outer=${{ role: 'table', 'aria-label': noun, 'aria-rowcount': rows.count?.exact ? rows.count.value + 1 : -1 }} at=${index} start=${place.current}
+    <${Virtual} count=${rows.items.length} height=${HEIGHT} row=${row} head=${head} style=${gridOf(noun, columns, preferred, trying)} outer=${{ role: 'table', 'aria-label': noun, 'aria-rowcount': rows.count?.exact ? rows.count.value + 1 : -1 }} at=${index} start=${place.current}
       onScroll=${(top) => { place.current = top; }} onEnd=${rows.more}
       extra=${rows.tail ? html`<${Failed} problem=${rows.tail} retry=${rows.more} />` : rows.cursor && html`<p class="faint more">more rows are read as you scroll</p>`} /></div>`;
 }
 
+// The heads: a click sorts, dragging puts a column elsewhere, its edge makes it wider. One of them is
+// reached by Tab, the others from there by arrows.
+const HEAD_KEYS = '← → from head to head; Shift ← → moves the column; + and - make it wider and narrower, 0 as usual';
+function Heads({ noun, columns, preferred, sort, params, setTrying }) {
+  const [at, setAt] = useState('');
+  const [drag, setDrag] = useState(null);
+  const ids = columns.map((each) => each.id);
+  const within = ids.includes(at) ? at : ids[0];
+  const by = (each) => set({ sort: each.sort, dir: sort === each.sort && params.dir !== 'asc' ? 'asc' : '' }, { push: true });
+  const sorted = (each) => (each.sort === sort ? (params.dir === 'asc' ? 'ascending' : 'descending') : each.sort ? 'none' : undefined);
+  const focus = (id) => { setAt(id); requestAnimationFrame(() => document.querySelector(`[data-column="${id}"]`)?.focus()); };
+  const press = (event, each) => {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    const width = widthOf(noun, each);
+    const by_ = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (by_ && event.shiftKey) { shift(noun, each.id, by_, ids); focus(each.id); }
+    else if (by_) focus(ids[ids.indexOf(each.id) + by_] || each.id);
+    else if (event.key === '+' || event.key === '-') widen(noun, each.id, width + (event.key === '+' ? 0.5 : -0.5));
+    else if (event.key === '0') widen(noun, each.id, null);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  // What is under the pointer while a head is dragged.
+  const over = (event) => document.elementFromPoint(event.clientX, event.clientY)?.closest('[role=columnheader]')?.dataset.head;
+  const down = (event, each) => { if (event.button === 0) setDrag({ id: each.id, from: event.clientX, over: '' }); };
+  const move = (event) => {
+    if (!drag || !event.buttons || (!drag.over && Math.abs(event.clientX - drag.from) < 6)) return;
+    event.currentTarget.setPointerCapture(event.pointerId);
+    setDrag({ ...drag, over: over(event) || drag.over || drag.id });
+  };
+  const up = () => { if (drag?.over) put(noun, drag.id, drag.over); setTimeout(() => setDrag(null)); };
+  const grip = (each) => {
+    const began = (event) => {
+      const cell = event.currentTarget.parentElement.getBoundingClientRect();
+      event.currentTarget.setPointerCapture(event.pointerId);
+      event.currentTarget.dataset.less = event.clientX - cell.width;
+      event.stopPropagation();
+    };
+    const width = (event) => bounded((event.clientX - event.currentTarget.dataset.less) / parseFloat(getComputedStyle(document.documentElement).fontSize));
+    return html`<i class="grip" aria-hidden="true" title="Drag to make it wider; twice: as usual" onPointerDown=${began} onDblClick=${() => widen(noun, each.id, null)}
+      onPointerMove=${(event) => { if (event.buttons) { event.currentTarget.dataset.moved = 'yes'; setTrying({ [each.id]: width(event) }); } }}
+      onPointerUp=${(event) => { if (event.currentTarget.dataset.moved) widen(noun, each.id, width(event)); delete event.currentTarget.dataset.moved; setTrying({}); }} />`;
+  };
+  return html`<div class="tr th" data-head="yes" role="row">
+    <span role="columnheader"><span class="sr">Selected</span></span>
+    ${columns.map((each) => {
+      const attributes = {
+        'data-column': each.id, tabindex: each.id === within ? 0 : -1, title: HEAD_KEYS, onKeyDown: (event) => press(event, each), onFocus: () => setAt(each.id),
+        onPointerDown: (event) => down(event, each), onPointerMove: move, onPointerUp: up, onPointerCancel: () => setDrag(null),
+      };
+      return html`<span key=${each.id} role="columnheader" data-head=${each.id} class=${`${each.num ? 'num' : ''} ${drag?.over === each.id && drag.id !== each.id ? 'target' : ''} ${drag?.over && drag.id === each.id ? 'dragged' : ''}`} aria-sort=${sorted(each)}>
+        ${each.sort ? html`<button ...${attributes} onClick=${() => drag?.over || by(each)}>${each.head}${each.sort === sort ? (params.dir === 'asc' ? ' ↑' : ' ↓') : ''}</button>`
+          : html`<span class="headname" ...${attributes}>${each.head}</span>`}${grip(each)}</span>`;
+    })}</div>`;
+}
+
 function Columns({ noun, onClose }) {
-  const { columns } = useStore(prefs);
-  const shown = shownColumns(noun, columns).map((each) => each.id);
-  const flip = (id) => prefer({ columns: { ...columns, [noun]: shown.includes(id) ? shown.filter((each) => each !== id) : [...shown, id] } });
-  return html`<${Dialog} title="Columns" onClose=${onClose}>${COLUMNS[noun].map((each) => html`<label key=${each.id} class="row"><input type="checkbox"
-    checked=${shown.includes(each.id)} disabled=${each.fixed} onChange=${() => flip(each.id)} />${each.head}</label>`)}
-    <div><button class="button" onClick=${() => prefer({ columns: { ...columns, [noun]: undefined } })}>As usual</button></div></${Dialog}>`;
+  const preferred = useStore(prefs);
+  const all = ordered(noun, preferred);
+  const ids = all.map((each) => each.id);
+  const shown = shownColumns(noun, preferred).map((each) => each.id);
+  const button = (label, text, run, disabled) => html`<button class="button plain icon" aria-label=${label} title=${label} disabled=${disabled} onClick=${run}>${text}</button>`;
+  return html`<${Dialog} title="Columns" onClose=${onClose}><ul class="columnlist">${all.map((each, i) => html`<li key=${each.id} class="row">
+    <label class="row grow"><input type="checkbox" checked=${shown.includes(each.id)} disabled=${each.fixed} onChange=${() => flip(noun, each.id)} />${each.head}</label>
+    ${button(`${each.head}: earlier`, '↑', () => shift(noun, each.id, -1, ids), i === 0)}${button(`${each.head}: later`, '↓', () => shift(noun, each.id, 1, ids), i === all.length - 1)}
+    ${button(`${each.head}: narrower`, '−', () => widen(noun, each.id, widthOf(noun, each) - 0.5))}${button(`${each.head}: wider`, '+', () => widen(noun, each.id, widthOf(noun, each) + 0.5))}</li>`)}</ul>
+    <div><button class="button" onClick=${() => asUsual(noun)}>As usual</button></div></${Dialog}>`;
 }
