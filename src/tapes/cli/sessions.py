@@ -3,6 +3,7 @@
 Knows nothing of databases or of the API.
 """
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -157,10 +158,12 @@ def show(
     """
     with project(store, org, config_dir) as log:
         listed = session_by(log, session_id)
-        rows = log.rows_of_session(listed.session.id)
         if as_json:
-            write_json(whole_session(listed, rows, "full", time.time_ns()))
+            sheet = log.sheet_of_session(listed.session.id)
+            pieces = whole_session(listed, sheet, "full", time.time_ns())
+            write_json(json.loads(b"".join(pieces)))
             return
+        rows = log.rows_of_session(listed.session.id)
     _show_head(listed)
     spans: dict[str, list[Span]] = {}
     for span in rows.spans:

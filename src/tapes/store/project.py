@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import and_, select
 
 from tapes.rows import Projection, RawTurn, Span, Trace
 from tapes.store.base import (
@@ -22,6 +22,7 @@ from tapes.store.base import (
     Page,
     Policy,
     Record,
+    Sheet,
     Stats,
     TurnHead,
 )
@@ -35,6 +36,7 @@ from tapes.store.modelforms import link_of, span_of, trace_of
 from tapes.store.people import People, unknown
 from tapes.store.records import date_tombstone, stream_records, take_records
 from tapes.store.searching import Search, WordTexts, find_ids
+from tapes.store.sheets import LINK_ORDER, sheet_of_session, sheet_of_trace
 from tapes.store.tables import changes, links, raw_turns, sessions, spans, traces
 
 
@@ -151,9 +153,7 @@ class SqlProject:
             in_order = (spans.c.trace_id, spans.c.seq, spans.c.span_id)
             of_spans = select(*columns).where(mine(spans)).order_by(*in_order)
             its_spans = ask(of_spans).mappings().all()
-            its_links = (
-                ask(select(links).where(mine(links)).order_by(*_LINK_ORDER)).mappings().all()
-            )
+            its_links = ask(select(links).where(mine(links)).order_by(*LINK_ORDER)).mappings().all()
         return Projection(
             tuple(each.session for each in found),
             tuple(map(trace_of, its_traces)),
@@ -161,26 +161,15 @@ class SqlProject:
             tuple(map(link_of, its_links)),
         )
 
-    def rows_of_trace(self, trace_id: str, *, payload: bool = True) -> Projection:
-        """A trace, its spans, and the links that touch it."""
-        columns = spans.c if payload else SPAN_HEADS
+    def sheet_of_session(self, session_id: str, *, payload: bool = True) -> Sheet:
+        """All of a session, for passing it on."""
         with self._database.reading() as connection:
-            ask = connection.execute
-            mine = and_(spans.c.org_id == self.org_id, spans.c.trace_id == trace_id)
-            own = and_(traces.c.org_id == self.org_id, traces.c.trace_id == trace_id)
-            touching = and_(
-                links.c.org_id == self.org_id,
-                or_(links.c.from_trace_id == trace_id, links.c.to_trace_id == trace_id),
-            )
-            found = ask(select(traces).where(own)).mappings().all()
-            its_spans = ask(select(*columns).where(mine).order_by(spans.c.seq)).mappings().all()
-            its_links = ask(select(links).where(touching).order_by(*_LINK_ORDER)).mappings().all()
-        return Projection(
-            (),
-            tuple(map(trace_of, found)),
-            tuple(map(span_of, its_spans)),
-            tuple(map(link_of, its_links)),
-        )
+            return sheet_of_session(connection, self.org_id, session_id, payload=payload)
+
+    def sheet_of_trace(self, trace_id: str, *, payload: bool = True) -> Sheet:
+        """All of a trace, for passing it on."""
+        with self._database.reading() as connection:
+            return sheet_of_trace(connection, self.org_id, trace_id, payload=payload)
 
     # --- turns
 
@@ -339,13 +328,3 @@ class SqlProject:
         self.erase([session_id], reason=reason, by=by)
         date_tombstone(self._database, self.org_id, tombstone)
         return True
-
-
-_LINK_ORDER = (
-    links.c.from_trace_id,
-    links.c.from_span_id,
-    links.c.from_io,
-    links.c.to_trace_id,
-    links.c.to_span_id,
-    links.c.to_io,
-)
