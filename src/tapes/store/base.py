@@ -452,6 +452,10 @@ class Project(Protocol):
         """What has this id, or one that begins so (8 characters or more)."""
         ...
 
+    def waiting(self) -> int:
+        """How many sessions have turns that nothing was derived from yet."""
+        ...
+
     # changes
     def seq(self) -> int:
         """The number of the last change."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import and_, select
+from sqlalchemy import and_, func, select
 
 from tapes.rows import Projection, RawTurn, Span, Trace
 from tapes.store.base import (
@@ -37,7 +37,7 @@ from tapes.store.people import People, unknown
 from tapes.store.records import date_tombstone, stream_records, take_records
 from tapes.store.searching import Search, WordTexts, find_ids
 from tapes.store.sheets import LINK_ORDER, sheet_of_session, sheet_of_trace
-from tapes.store.tables import changes, links, raw_turns, sessions, spans, traces
+from tapes.store.tables import changes, dirty, links, raw_turns, sessions, spans, traces
 
 
 class SqlProject:
@@ -208,6 +208,12 @@ class SqlProject:
         """What has this id."""
         with self._database.reading() as connection:
             return find_ids(connection, self.org_id, id_text, limit)
+
+    def waiting(self) -> int:
+        """How many sessions are not derived yet."""
+        ask = select(func.count()).where(dirty.c.org_id == self.org_id, dirty.c.failed.is_(None))
+        with self._database.reading() as connection:
+            return connection.execute(ask).scalar() or 0
 
     # --- changes
 
