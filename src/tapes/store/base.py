@@ -98,6 +98,13 @@ class Listed:
     seq: int = 0
 
 
+class Home(NamedTuple):
+    """What a harness calls a session in which something lies."""
+
+    harness_id: str
+    harness_session_id: str
+
+
 class SpanRow(NamedTuple):
     """A span for passing it on: its JSON is what was made of the text that is kept."""
 
@@ -450,6 +457,16 @@ class Project(Protocol):
 
     def find(self, id_text: str, *, limit: int = 20) -> tuple[Found, ...]:
         """What has this id, or one that begins so (8 characters or more)."""
+        ...
+
+    def homes(
+        self, trace_ids: Sequence[str], response_ids: Sequence[str]
+    ) -> tuple[Mapping[str, Home], Mapping[str, Home]]:
+        """The sessions in which traces and answers of these ids lie, where a harness names them."""
+        ...
+
+    def with_turns(self, session_ids: Sequence[str]) -> frozenset[str]:
+        """Those of the sessions to which turns belong."""
         ...
 
     def waiting(self) -> int:

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import and_, func, select
+from sqlalchemy import Select, Table, and_, bindparam, func, select
 
 from tapes.rows import Projection, RawTurn, Span, Trace
 from tapes.store.base import (
+    MOST,
     Ask,
     AuditEntry,
     Change,
@@ -17,6 +18,7 @@ from tapes.store.base import (
     Found,
     Histogram,
     Hit,
+    Home,
     Listed,
     Noun,
     Page,
@@ -209,6 +211,32 @@ class SqlProject:
         with self._database.reading() as connection:
             return find_ids(connection, self.org_id, id_text, limit)
 
+    def homes(
+        self, trace_ids: Sequence[str], response_ids: Sequence[str]
+    ) -> tuple[Mapping[str, Home], Mapping[str, Home]]:
+        """The sessions in which traces and answers lie, with two questions for all of them."""
+        with self._database.reading() as connection:
+
+            def lying(ask: Select[Any], column: Any, ids: Sequence[str]) -> dict[str, Home]:
+                among = self._database.rows_among
+                rows = among(connection, ask, column, ids, org=self.org_id)
+                return {row[0]: Home(row[1], row[2]) for row in rows}
+
+            return (
+                lying(_HOMES_OF_TRACES, traces.c.trace_id, trace_ids),
+                lying(_HOMES_OF_ANSWERS, spans.c.response_id, response_ids),
+            )
+
+    def with_turns(self, session_ids: Sequence[str]) -> frozenset[str]:
+        """Those of the sessions to which turns belong."""
+        column, found = raw_turns.c.session_id, set[str]()
+        mine = select(column).distinct().where(raw_turns.c.org_id == self.org_id)
+        with self._database.reading() as connection:
+            for at in range(0, len(session_ids), MOST):
+                some = mine.where(column.in_(session_ids[at : at + MOST]))
+                found |= set(connection.execute(some).scalars())
+        return frozenset(found)
+
     def waiting(self) -> int:
         """How many sessions are not derived yet."""
         ask = select(func.count()).where(dirty.c.org_id == self.org_id, dirty.c.failed.is_(None))
@@ -334,3 +362,18 @@ class SqlProject:
         self.erase([session_id], reason=reason, by=by)
         date_tombstone(self._database, self.org_id, tombstone)
         return True
+
+
+def _homes(table: Table, column: Any) -> Select[Any]:
+    together = and_(sessions.c.org_id == table.c.org_id, sessions.c.id == table.c.session_id)
+    named = (sessions.c.harness_id, sessions.c.harness_session_id)
+    return (
+        select(column, *named)
+        .select_from(table.join(sessions, together))
+        .where(table.c.org_id == bindparam("org"), sessions.c.harness_session_id != "")
+    )
+
+
+_HOMES_OF_TRACES = _homes(traces, traces.c.trace_id)
+# The index of answers has only those that have an id.
+_HOMES_OF_ANSWERS = _homes(spans, spans.c.response_id).where(spans.c.response_id != "")
