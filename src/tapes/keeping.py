@@ -75,11 +75,15 @@ def secrets_of(where: Where) -> tuple[SecretPattern, ...]:
     return (*SECRET_PATTERNS, *declared)
 
 
+def cleaner_of(where: Where) -> Redactor:
+    """What takes secrets out before anything comes to rest there. Raises BadRule."""
+    return Redactor(patterns=secrets_of(where), keep=KEPT_HEADERS)
+
+
 def open_log(where: Where) -> Log:
     """The log of a store, which may be gone just now. Raises MissingExtra, BadRule."""
     require_extra(where)
-    redactor = Redactor(patterns=secrets_of(where), keep=KEPT_HEADERS)
-    return Log(lambda: open_store(where), open_spool(where), redactor=redactor)
+    return Log(lambda: open_store(where), open_spool(where), redactor=cleaner_of(where))
 
 
 def open_projector(store: Store) -> Projector:

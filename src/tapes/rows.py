@@ -495,9 +495,13 @@ def nanoseconds(text: Json) -> int | None:
 def time_text(moment: int) -> str:
     """The RFC 3339 text of a time, in UTC, with as much fraction as it has."""
     seconds, fraction = divmod(moment, 1_000_000_000)
-    head = (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
     tail = f".{fraction:09d}".rstrip("0") if fraction else ""
-    return f"{head}{tail}Z"
+    return f"{_second_text(seconds)}{tail}Z"
+
+
+@lru_cache(4096)  # what happens in one trace happens close together
+def _second_text(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
 
 
 # A measured time that nobody waited for: it is not believed.

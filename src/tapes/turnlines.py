@@ -2,6 +2,7 @@
 
 Rule 1: what is read is the turn that was written, but for its number: a log gives its own.
 Rule 2: a line says its kind and its version. One of a later version is refused.
+Rule 3: a file is made by anybody: what is read is cleaned before it comes to rest.
 
 Knows nothing of files or databases.  Pure.
 """
@@ -11,9 +12,10 @@ from dataclasses import replace
 
 from tapes.envelope import from_json, to_json
 from tapes.errors import BadEnvelope, DamagedTape, ForeignFile
-from tapes.exchange import Exchange, Request, exchange_of, request_of, row_of
+from tapes.exchange import Exchange, Request, Response, exchange_of, request_of, row_of
 from tapes.jsontext import Json, compact
 from tapes.loosejson import storable
+from tapes.redact import Redactor
 from tapes.rows import Outcome, RawTurn, Source
 
 VERSION = 1
@@ -77,6 +79,36 @@ def turn_of(line: str | bytes, path: str, place: object) -> RawTurn:
         )
     except (KeyError, TypeError, ValueError, BadEnvelope, DamagedTape) as error:
         raise _wrong(path, place, f"the turn cannot be read ({error!r:.200})") from error
+
+
+def cleaned(turn: RawTurn, redactor: Redactor) -> RawTurn:
+    """The turn as it may come to rest (rule 3); one that was clean stays as it is."""
+    envelope, exchange = turn.envelope, turn.exchange
+    if exchange is not None:
+        asked, answered = exchange.request, exchange.response
+        exchange = replace(
+            exchange,
+            request=redactor.request(asked)
+            if isinstance(asked, Request)
+            else redactor.value(asked),
+            response=redactor.response(answered)
+            if isinstance(answered, Response)
+            else redactor.value(answered),
+        )
+    return replace(
+        turn,
+        envelope=replace(
+            envelope,
+            cwd=redactor.text(envelope.cwd),
+            name=redactor.text(envelope.name),
+            harness_metadata=redactor.value(envelope.harness_metadata),
+        ),
+        agent_name=redactor.text(turn.agent_name),
+        exchange=exchange,
+        reduced=redactor.value(turn.reduced),
+        records=redactor.value(turn.records),
+        meta=redactor.value(turn.meta),
+    )
 
 
 def _moment(value: Json) -> int:

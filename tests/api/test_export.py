@@ -3,6 +3,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -10,15 +11,20 @@ import pyarrow.parquet
 import pytest
 
 from tapes.cli.exporting import brought
+from tapes.exchange import Request
 from tapes.projector import Projector
 from tapes.rows import NO_ORG
 from tapes.store.postgres import open_postgres
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
+from tapes.turnlines import line_of
 from tests.api.serving import got, refused, served
 from tests.api.test_gate import ADMIN, KEYS, OURS, TENANT, bearer, filled
 from tests.contracts.test_store import fill
 from tests.turns import chat, said
+
+KEY = "sk-ant-api03-" + "Qw7" * 30 + "-AAAAAAAA"
+TOKEN = "imported-token-8f2b91c04d"
 
 
 def lines_of(client: httpx.Client, **query: str) -> list[str]:
@@ -137,3 +143,39 @@ def test_damage_found_on_the_way_breaks_the_answer_off(tmp_path: Path) -> None:
         only = client.get("/v1/export", params={"harness_session_id": "s3"})
         assert (only.status_code, only.json()["code"]) == (500, "damaged-store")
     store.close()
+
+
+def test_an_export_says_what_still_waits_to_be_derived(store: SqlStore) -> None:
+    fill(store, [chat(1, [said("user", "hi")], "hello")])
+    store.append([chat(2, [said("user", "late")], "hello", session="late", request_id="late")])
+    with served(store) as client:
+        answer = client.get("/v1/export")
+        assert answer.headers["x-tapes-waiting-sessions"] == "1"
+        assert "late" not in answer.text
+        Projector(store).drain()
+        answer = client.get("/v1/export")
+        assert answer.headers["x-tapes-waiting-sessions"] == "0"
+        assert "late" in answer.text
+
+
+def test_secrets_in_a_file_do_not_come_into_the_log(store: SqlStore, tmp_path: Path) -> None:
+    turn = chat(1, [said("user", f"my key is {KEY}")], f"so it is {KEY}", session="s")
+    assert turn.exchange is not None
+    assert isinstance(turn.exchange.request, Request)
+    headers = (("authorization", f"Bearer {TOKEN}"), ("content-type", "application/json"))
+    request = replace(turn.exchange.request, headers=headers)
+    leaky = replace(
+        turn,
+        exchange=replace(turn.exchange, request=request),
+        reduced={"message": {"content": [{"type": "text", "text": KEY}]}},
+        records=[{"text": TOKEN}],
+        meta={"api_key": TOKEN},
+        envelope=replace(turn.envelope, name=f"with {KEY}", harness_metadata={"a": KEY}),
+    )
+    file = tmp_path / "leaky.jsonl"
+    file.write_text(line_of(leaky) + "\n")
+    assert KEY in file.read_text()
+    assert brought(store, (str(file),), NO_ORG)["new"] == 1
+    (kept,) = store.project().stream_turns()
+    assert KEY not in line_of(kept)
+    assert TOKEN not in line_of(kept)

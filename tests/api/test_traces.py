@@ -6,8 +6,8 @@ import pytest
 from tapes.store.sql import SqlStore
 from tests.api.serving import got, refused, served
 from tests.contracts.test_store import fill, many
-from tests.derive.talks import with_thread
-from tests.turns import chat, said
+from tests.derive.talks import ASK, DONE, with_thread
+from tests.turns import assistant, call, chat, messages, result, said, user
 
 
 @pytest.mark.row("D4")
@@ -52,6 +52,38 @@ def test_a_span_comes_with_all_it_holds(client: httpx.Client) -> None:
     assert span["input"][0]["tool_input"]["description"] == "Find roundings"
     assert span["output"][0]["tool_output"].startswith("Two places")
     refused(client, "/v1/traces/trc_sample-coding-1/spans/nobody", 404)
+
+
+@pytest.mark.parametrize("payload", ["full", "preview", "none"])
+def test_a_trace_tells_its_spans_as_a_list_of_them_does(client: httpx.Client, payload: str) -> None:
+    for trace in got(client, "/v1/traces", limit=200)["items"]:
+        asked = {"payload": payload}
+        whole = got(client, f"/v1/traces/{trace['trace_id']}", **asked)
+        listed = got(client, "/v1/spans", trace_id=trace["trace_id"], sort="seq", direction="asc",
+                     limit=200, **asked)  # fmt: skip
+        assert whole["trace"] == trace
+        assert whole["spans"] == listed["items"]
+        of_session = got(client, f"/v1/sessions/{trace['session_id']}/traces", **asked)
+        mine = [each for each in of_session["traces"] if each["trace"] == trace]
+        assert mine == [{"trace": trace, "spans": whole["spans"]}]
+
+
+def test_a_long_trace_is_sent_while_it_is_made_and_not_again(store: SqlStore) -> None:
+    asks = assistant(*(call(f"t{number}", "Bash", command="ls") for number in range(700)))
+    fill(store, [messages(1, [ASK], asks)])
+    with served(store) as client:
+        (trace,) = got(client, "/v1/traces")["items"]
+        path = f"/v1/traces/{trace['trace_id']}"
+        whole = client.get(path)
+        assert whole.headers["transfer-encoding"] == "chunked"
+        assert len(whole.json()["spans"]) == trace["span_count"] > 700
+        known = {"if-none-match": whole.headers["etag"]}
+        assert client.get(path, headers=known).status_code == 304
+        assert client.get(path, params={"payload": "none"}, headers=known).status_code == 200
+        fill(store, [messages(2, [ASK, asks, user(result("t0", "a.txt"))], DONE)])
+        again = client.get(path, headers=known)
+        assert again.status_code == 200
+        assert len(again.json()["spans"]) > len(whole.json()["spans"])
 
 
 def test_ids_with_slashes_and_other_characters_are_found(store: SqlStore) -> None:

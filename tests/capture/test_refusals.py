@@ -1,9 +1,10 @@
 """Refusals in the shape in which each provider reports errors."""
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import BaseModel, Strict
 
 from tapes.capture.refusals import answer, closes, refusal, without_body
 from tapes.capture.routes import Dialect
@@ -14,6 +15,7 @@ from tapes.errors import (
     LatchClosed,
     OversizeBody,
     TapeFailed,
+    TapesError,
 )
 from tests.capture.llhttp import read_responses
 
@@ -32,6 +34,8 @@ def body_of(data: bytes) -> Any:
         (Dialect.ANTHROPIC, lambda body: body["error"]["message"]),
         (Dialect.GEMINI, lambda body: body["error"]["message"]),
         (Dialect.OLLAMA, lambda body: body["error"]),
+        (Dialect.COHERE, lambda body: body["message"]),
+        (Dialect.OPENROUTER, lambda body: body["error"]["message"]),
         (None, lambda body: body["error"]["message"]),
     ],
 )
@@ -49,6 +53,42 @@ def test_a_refusal_has_a_status_that_nobody_retries_or_rewords(error: type[Casse
     assert read.status == 400
     assert headers[b"x-should-retry"] == b"false"
     assert headers[b"x-tapes-error"].decode() == error.slug
+
+
+def every(base: type[Any]) -> list[type[Any]]:
+    return [base, *(each for kind in base.__subclasses__() for each in every(kind))]
+
+
+@pytest.mark.row("N15")
+@pytest.mark.parametrize(
+    "error", {*every(CassetteError), *every(TapesError)}, ids=lambda error: str(error.__name__)
+)
+def test_no_refusal_has_a_status_that_an_sdk_tries_again(error: type[TapesError]) -> None:
+    # As Cohere's SDK decides, which looks at no header.
+    refused = error.__new__(error)
+    TapesError.__init__(refused, "x") if issubclass(error, TapesError) else None
+    refused.message, refused.remedy = "x", ""
+    status = read_responses(refusal(refused, Dialect.COHERE)).status
+    assert status < 500
+    assert status not in (429, 408, 409)
+
+
+class OfOpenRouter(BaseModel):
+    """What its SDK takes for an error: anything else it calls a broken answer."""
+
+    class Data(BaseModel):
+        code: Annotated[int, Strict()]
+        message: str
+        metadata: dict[str, Any] | None = None
+
+    error: Data
+    user_id: str | None = None
+
+
+def test_the_sdk_of_openrouter_reads_the_refusal_as_an_error_of_its_own() -> None:
+    body = body_of(refusal(CassetteMiss("what", "remedy"), Dialect.OPENROUTER))
+    read = OfOpenRouter.model_validate(body).error
+    assert (read.code, read.message) == (400, "what\nremedy")
 
 
 def test_another_error_keeps_its_status() -> None:

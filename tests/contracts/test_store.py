@@ -10,7 +10,7 @@ from tapes.envelope import Envelope
 from tapes.exchange import Exchange, Piece, Response, State
 from tapes.projector import Projector
 from tapes.rows import NO_ORG, Outcome, RawTurn, Source
-from tapes.store.base import Ask, Kept, Noun, Store
+from tapes.store.base import Ask, Correction, Kept, Noun, Store
 from tapes.store.filters import parse
 from tapes.store.sql import SqlStore
 from tests.conftest import OpenStore
@@ -234,3 +234,19 @@ def test_text_that_no_database_takes_is_made_storable(store: SqlStore) -> None:
     assert list(Projector(store).check()) == []
     (listed,) = store.project().sessions().items
     assert "\x00" not in listed.session.preview
+
+
+def test_what_people_say_may_hold_what_no_database_takes(store: SqlStore) -> None:
+    fill(store, [chat(1, [said("user", "hi")], "hello", session="s")])
+    project = store.project()
+    (listed,) = project.sessions().items
+    key, (head,) = listed.session.id, project.turns().items
+    assert project.rename(key, "a\0b").notes.display_name == "a\ufffdb"
+    assert project.tag(key, add=["c\0d"]).notes.tags == ("c\ufffdd",)
+    assert project.tag(key, remove=["c\0d"]).notes.tags == ()
+    project.note("odd\0", by="me\0", details={"a\0": "b\ud800"})
+    project.correct(Correction(head.id, "bench", "other\0", reason="why\0"), by="me\0")
+    Projector(store).drain()
+    (moved,) = project.sessions().items
+    assert moved.session.harness_session_id == "other\ufffd"
+    assert project.erase([moved.session.id], reason="a\0", by="me\0").reason == "a\ufffd"

@@ -9,6 +9,7 @@ from tapes.errors import ForeignFile
 from tapes.ingest.app import ingest_app
 from tapes.ingest.posting import Sent, found_in, read, sent
 from tapes.ingest.transcripts import LogFile, payloads_of
+from tapes.jsontext import Json
 from tapes.rows import Projection, Session, Span, SpanKind, Status
 from tapes.store.sql import SqlStore
 from tests.doors import derived, door, serving
@@ -172,3 +173,76 @@ def test_a_codex_agent_of_an_agent_belongs_to_the_first_session() -> None:
     payloads = payloads_of([rollout("c", "b"), rollout("b", "a"), rollout("a", "")])
     told = [(p["session"]["harness_session_id"], p.get("agent_id", "")) for p in payloads]
     assert told == [("a", "c"), ("a", "b"), ("a", "")]
+
+
+def rollout(own: str, *events: Json, **meta: Json) -> LogFile:
+    """A file of Codex with these events."""
+    lines: list[Json] = [{"type": "session_meta", "payload": {"id": own, **meta}}]
+    lines += [{"type": "event_msg", "payload": event} for event in events]
+    return LogFile(f"rollout-{own}.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def item(of: str, **said: Json) -> Json:
+    return {"type": "item_completed", "thread_id": "a", "item": {"type": of, **said}}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "sub_agent_activity", "kind": "started", "call_id": "t", "agent_thread_id": "b"},
+        {"type": "sub_agent_activity", "kind": "started", "event_id": "t", "agent_thread_id": "b"},
+        {"type": "collab_agent_spawn_end", "call_id": "t", "new_thread_id": "b"},
+        item("SubAgentActivity", kind="started", id="t", agent_thread_id="b"),
+        item("CollabAgentToolCall", tool="spawn_agent", id="t", receiver_thread_ids=["b"]),
+    ],
+    ids=["activity", "activity-by-event", "collab", "item-activity", "item-collab"],
+)
+def test_each_version_of_codex_tells_which_call_began_an_agent(event: Json) -> None:
+    _, anchor = payloads_of([rollout("a", event)])
+    assert (anchor["agent_id"], anchor["tool_use_id"], anchor["kind"]) == ("b", "t", "started")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        item("SubAgentActivity", kind="completed", id="done-t", agent_thread_id="b"),
+        item("SubAgentActivity", kind="interacted", id="t2", agent_thread_id="b"),
+        item("CollabAgentToolCall", tool="wait_agent", id="t2", receiver_thread_ids=["b"]),
+        item("CollabAgentToolCall", tool="spawn_agent", id="t", receiver_thread_ids=[]),
+        {"type": "collab_agent_spawn_end", "call_id": "t", "new_thread_id": None},
+    ],
+    ids=["completed", "interacted", "waited", "spawned-nobody", "failed"],
+)
+def test_no_other_event_of_codex_is_taken_for_a_beginning(event: Json) -> None:
+    assert len(payloads_of([rollout("a", event)])) == 1
+
+
+def test_a_beginning_that_codex_tells_twice_is_told_once() -> None:
+    old = {"type": "sub_agent_activity", "kind": "started", "call_id": "t", "agent_thread_id": "b"}
+    new = item("SubAgentActivity", kind="started", id="t", agent_thread_id="b")
+    assert len(payloads_of([rollout("a", old, new)])) == 2
+
+
+def test_a_parent_that_stands_beside_the_source_is_found() -> None:
+    review = rollout("b", source={"subagent": "review"}, parent_thread_id="a")
+    own, _ = payloads_of([review, rollout("a")])
+    assert own["session"]["harness_session_id"] == "a"
+    assert (own["agent_id"], own["agent_type"]) == ("b", "review")
+
+
+def test_a_sub_agent_without_a_file_beside_hangs_where_the_result_names_it(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    made = tmp_path / f"{CLAUDE}.jsonl"
+    agent = tmp_path / CLAUDE / "subagents" / "agent-ag1.jsonl"
+    agent.parent.mkdir(parents=True)
+    own = DATA / "claude" / CLAUDE / "subagents" / "agent-ag1.jsonl"
+    agent.write_text(own.read_text())
+    lines = [json.loads(x) for x in (DATA / "claude" / f"{CLAUDE}.jsonl").read_text().splitlines()]
+    for line in lines:
+        content = line.get("message", {}).get("content")
+        if isinstance(content, list) and content[0].get("tool_use_id") == "toolu_agent_01":
+            line["toolUseResult"] = {"status": "completed", "agentId": "ag1"}
+    made.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = by_id(shown(store, tmp_path))["agent_ag1"]
+    assert (found.parent_span_id, found.anchor) == ("toolu_agent_01", "transcript")

@@ -154,8 +154,17 @@ def mistral_chat(base: str) -> None:
         client.chat.complete(model="m", messages=messages("hello"))
 
 
+def openai_at(base: str) -> None:
+    with openai.OpenAI(base_url=base, api_key=KEY, max_retries=3) as client:
+        client.chat.completions.create(model="m", messages=messages("hello"))
+
+
 OTHERS: dict[str, Callable[[str], Any]] = {
     "mistral": mistral_chat,
+    "groq": lambda base: openai_at(f"{base}/groq/openai/v1"),
+    "deepseek": lambda base: openai_at(f"{base}/deepseek"),
+    "openrouter": lambda base: openai_at(f"{base}/openrouter/api/v1"),
+    "cohere": lambda base: openai_at(f"{base}/cohere/compatibility/v1"),
     "litellm": lambda base: litellm_chat(f"{base}/openai", "hello"),
 }
 
@@ -178,7 +187,7 @@ def _forgotten() -> Iterator[None]:
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_libraries_show_the_diagnosis_and_ask_once(name: str, tmp_path: Path) -> None:
     tape = tmp_path / "t.jsonl"
-    with proxying(None, tape, upstreams=dict.fromkeys([*CLIENTS, "mistral"], NOBODY)) as proxy:
+    with proxying(None, tape, upstreams=dict.fromkeys([*CLIENTS, *OTHERS], NOBODY)) as proxy:
         with pytest.raises(Exception, match="cassette miss") as caught:
             OTHERS[name](proxy.address)
         assert proxy.desk.requests == 1

@@ -13,7 +13,6 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib import metadata
 from itertools import pairwise
 from typing import Any
 
@@ -43,7 +42,7 @@ from tapes.api.gate import FAILED, App, Bounds, Gate
 from tapes.api.keys import Keys
 from tapes.api.metrics import TEXT, Metrics
 from tapes.api.models import Problem, ReadyItem
-from tapes.api.replies import PROBLEM, error_reply, problem, problem_reply, reply
+from tapes.api.replies import PROBLEM, error_reply, problem, problem_reply, reply, version
 from tapes.derive.rollups import Pricing, unpriced
 from tapes.doors import USUAL, Door
 from tapes.errors import TapesError
@@ -110,7 +109,7 @@ class Api:
 def _application(core: Core, listeners: Changes) -> FastAPI:
     app = FastAPI(
         title="Tapes",
-        version=_version(),
+        version=version(),
         description=ABOUT,
         openapi_url=None,  # ours is made once, and may be merged with those of services
         docs_url=None,
@@ -160,13 +159,6 @@ def _add_pages(app: FastAPI) -> None:
     def openapi(request: Request) -> Response:
         """This document; merged with those of services where there are any."""
         return reply(request, app.openapi())
-
-
-def _version() -> str:
-    try:
-        return metadata.version("tapes-py")
-    except metadata.PackageNotFoundError:
-        return "dev"
 
 
 # --- errors -----------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 Rule 1: what can be known to be wrong is told before the answer begins; what fails later breaks the
         answer off, so that nobody takes a part for the whole.
-Rule 2: an export is noted in the audit, with who asked and what for.
+Rule 2: what is not derived yet is not in it, and the head of the answer says how much that is.
+Rule 3: an export is noted in the audit, with who asked and what for.
 """
 
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ MEDIA = {
     Form.OTLP: ("application/json", "json"),
     Form.PARQUET: ("application/vnd.apache.parquet", "parquet"),
 }
+WAITING = "x-tapes-waiting-sessions"
 _OF_PAGES = ("cursor", "limit", "sort", "direction")
 _FORM = f"what to write: {', '.join(Form)}"
 
@@ -38,6 +40,12 @@ _FORM = f"what to write: {', '.join(Form)}"
     responses={
         200: {
             "description": "The file",
+            "headers": {
+                WAITING: {
+                    "description": "sessions that are not derived yet, and not in the file",
+                    "schema": {"type": "integer"},
+                }
+            },
             "content": {
                 "application/x-ndjson": {"schema": {"type": "string"}},
                 "application/json": {"schema": {"type": "object"}},
@@ -75,12 +83,14 @@ def export(
             where = both(where, is_("subject", auth_subject))
         begin, end = moment_of("since", since), moment_of("until", until)
         found = sessions_found(project, where, since=begin, until=end)
+    waiting = project.waiting()  # before anything is read: what comes meanwhile may be in it
     pieces = Export(project, chosen, content=content).pieces(found)
     first = next(pieces, b"")  # rule 1
     asked = {name: value for name, value in given.items() if value}
     project.note("export", by=caller.name, details={"format": chosen, **asked})
     media, ending = MEDIA[chosen]
     headers = {
+        WAITING: str(waiting),
         "cache-control": "no-store",
         "content-disposition": f'attachment; filename="sessions.{ending}"',
     }

@@ -4,9 +4,14 @@ Knows nothing of HTTP or databases.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from itertools import islice
+from operator import attrgetter
 from typing import Literal
+
+import orjson
+from orjson import Fragment
 
 from tapes.api.models import (
     AuditItem,
@@ -25,13 +30,12 @@ from tapes.api.models import (
     SpanItem,
     StatsItem,
     TraceItem,
-    TraceWithSpans,
     TurnItem,
-    WholeSession,
-    WholeTrace,
 )
+from tapes.api.replies import body_of
 from tapes.jsontext import Json
-from tapes.rows import SCHEMA, Link, Projection, Session, Span, Trace, time_text
+from tapes.loosejson import loose
+from tapes.rows import SCHEMA, Link, Session, Span, Trace, time_text
 from tapes.store.base import (
     AuditEntry,
     Change,
@@ -43,7 +47,10 @@ from tapes.store.base import (
     Listed,
     Notes,
     Policy,
+    Sheet,
+    SpanRow,
     Stats,
+    Telling,
     TurnHead,
 )
 
@@ -237,18 +244,18 @@ _SAID_OF_SPAN = (
     "outcome",
     "request_id",
 )
+_said_of_span = attrgetter(*_SAID_OF_SPAN)
 
 
-def span_item(span: Span, payload: Payload = "full") -> SpanItem:
-    """A span with its input and output, with what fits a preview of them, or without."""
+def _span_head(span: Span | SpanRow) -> SpanItem:
     item: SpanItem = {
         "trace_id": span.trace_id,
         "span_id": span.span_id,
         "session_id": span.session_id,
         "seq": span.seq,
-        "kind": span.kind.value,
+        "kind": span.kind,
         "name": span.name,
-        "status": span.status.value,
+        "status": span.status,
         "started_at": time_text(span.started_at),
         "duration_ns": span.duration_ns,
         "first_chunk_ns": span.first_chunk_ns,
@@ -259,14 +266,19 @@ def span_item(span: Span, payload: Payload = "full") -> SpanItem:
         "verdict": span.verdict,
         "usage": span.usage,
         "cost_usd": _dollars(span.cost_usd),
-        "fidelity": span.fidelity.value,
+        "fidelity": span.fidelity,
     }
-    for name in _SAID_OF_SPAN:
-        value = getattr(span, name)
+    for name, value in zip(_SAID_OF_SPAN, _said_of_span(span), strict=True):
         if value:
             item[name] = value  # type: ignore[literal-required]  # each is a text of the span
     if span.raw_turn_id is not None:
         item["raw_turn_id"] = span.raw_turn_id
+    return item
+
+
+def span_item(span: Span, payload: Payload = "full") -> SpanItem:
+    """A span with its input and output, with what fits a preview of them, or without."""
+    item = _span_head(span)
     if payload == "none":
         item["payload"] = "none"
         return item
@@ -321,37 +333,72 @@ def link_item(link: Link) -> LinkItem:
     return item
 
 
-def whole_session(listed: Listed, rows: Projection, payload: Payload, now: int) -> WholeSession:
-    """A session with its traces in their order, each with its spans."""
-    return {
-        "schema": SCHEMA,
-        "session": session_item(listed, now),
-        "traces": with_spans(rows, payload),
-        "links": [link_item(link) for link in rows.links],
-    }
+def whole_session(listed: Listed, sheet: Sheet, payload: Payload, now: int) -> Iterator[bytes]:
+    """The JSON of a session with its traces in their order, each with its spans, in pieces."""
+    yield b'{"schema":"%b","session":%b,"traces":[' % (
+        SCHEMA.encode(),
+        body_of(session_item(listed, now)),
+    )
+    for number, trace in enumerate(sheet.traces):
+        yield b"," if number else b""
+        yield from _trace_with_spans(trace, sheet, payload)
+        yield b"}"
+    yield b'],"links":%b}' % body_of([link_item(link) for link in sheet.links])
 
 
-def with_spans(rows: Projection, payload: Payload) -> list[TraceWithSpans]:
-    """Traces, each with its spans."""
-    spans: dict[str, list[SpanItem]] = {}
-    for span in rows.spans:
-        spans.setdefault(span.trace_id, []).append(span_item(span, payload))
-    return [
-        {"trace": trace_item(trace), "spans": spans.get(trace.trace_id, [])}
-        for trace in rows.traces
-    ]
+def whole_trace(sheet: Sheet, payload: Payload) -> Iterator[bytes]:
+    """The JSON of a trace with its spans, and the links that touch it, in pieces."""
+    trace, *_ = sheet.traces
+    head, *rest = _trace_with_spans(trace, sheet, payload)
+    yield b'{"schema":"%b",%b' % (SCHEMA.encode(), head[1:])
+    yield from rest
+    links = body_of([link_item(link) for link in sheet.links])
+    yield b',"links":%b}' % links if sheet.links else b"}"
 
 
-def whole_trace(rows: Projection, payload: Payload) -> WholeTrace:
-    """A trace with its spans, and the links that touch it."""
-    whole: WholeTrace = {
-        "schema": SCHEMA,
-        "trace": trace_item(rows.traces[0]),
-        "spans": [span_item(span, payload) for span in rows.spans],
-    }
-    if rows.links:
-        whole["links"] = [link_item(link) for link in rows.links]
-    return whole
+# So many spans are told at once.
+PIECE = 500
+
+
+def _trace_with_spans(trace: Trace, sheet: Sheet, payload: Payload) -> Iterator[bytes]:
+    """The JSON of a trace with its spans, but for the brace at its end."""
+    yield b'{"trace":%b,"spans":[' % body_of(trace_item(trace))
+    spans = sheet.spans_of(trace.trace_id, _TELLING[payload])
+    is_first = True
+    while items := [_told_span(span, payload) for span in islice(spans, PIECE)]:
+        # What is kept needs no second look: only its own members are made.
+        yield (b"" if is_first else b",") + orjson.dumps(items)[1:-1]
+        is_first = False
+    yield b"]"
+
+
+_NOTHING: Json = Fragment(b"[]")
+
+
+def _told_span(span: SpanRow, payload: Payload) -> SpanItem:
+    item = _span_head(span)
+    if payload != "none":
+        item["input"] = _NOTHING if span.input is None else span.input
+        item["output"] = _NOTHING if span.output is None else span.output
+    if payload != "full":
+        item["payload"] = payload
+    return item
+
+
+def _told_preview(text: str | bytes) -> Json:
+    """What is kept of blocks, cut where something in it may be long."""
+    media = b"image_base64" if isinstance(text, bytes) else "image_base64"
+    if len(text) <= _PREVIEW and media not in text:  # type: ignore[operator]  # both of one kind
+        return Fragment(text)
+    return Fragment(body_of([_preview(block) for block in loose(text)]))
+
+
+_AS_KEPT: Telling = dict.fromkeys(("usage", "verdict", "input", "output"), Fragment)
+_TELLING: Mapping[Payload, Telling] = {
+    "full": _AS_KEPT,
+    "none": _AS_KEPT,
+    "preview": {**_AS_KEPT, "input": _told_preview, "output": _told_preview},
+}
 
 
 # --- turns ------------------------------------------------------------------------------------

@@ -7,12 +7,14 @@ Rule 2: every error is a problem document (RFC 9457) with a stable code and, whe
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import metadata
 from typing import Any
 
 import orjson
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from tapes.api.models import Problem
 from tapes.errors import BadQuery, Busy, TapesError, Unacceptable
@@ -24,6 +26,15 @@ PROBLEM = "application/problem+json"
 _TYPES = "urn:tapes:error:"
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
+
+
+@cache
+def version() -> str:
+    """Which version of this program answers."""
+    try:
+        return metadata.version("tapes-py")
+    except metadata.PackageNotFoundError:
+        return "dev"
 
 
 def body_of(value: Any) -> bytes:
@@ -41,10 +52,27 @@ def reply(request: Request, value: Any, status: int = 200) -> Response:
         return Response(body, status, media_type=JSON)
     tag = hashlib.blake2b(body, digest_size=12).hexdigest()
     headers = {"etag": f'W/"{tag}"', "cache-control": "no-cache"}
-    wanted = request.headers.get("if-none-match", "")
-    if wanted and (wanted.strip() == "*" or tag in _TAG.findall(wanted)):
+    if _is_known(request, tag):
         return Response(status_code=304, headers=headers)
     return Response(body, media_type=JSON, headers=headers)
+
+
+def reply_in_pieces(
+    request: Request, mark: str, pieces: Iterator[bytes], *, is_long: bool
+) -> Response:
+    """A long answer, sent while it is made; `mark` is another where the answer would be."""
+    tag = hashlib.blake2b(f"{version()} {mark}".encode(), digest_size=12).hexdigest()
+    headers = {"etag": f'W/"{tag}"', "cache-control": "no-cache"}
+    if _is_known(request, tag):
+        return Response(status_code=304, headers=headers)
+    if is_long:
+        return StreamingResponse(pieces, media_type=JSON, headers=headers)
+    return Response(b"".join(pieces), media_type=JSON, headers=headers)
+
+
+def _is_known(request: Request, tag: str) -> bool:
+    wanted = request.headers.get("if-none-match", "")
+    return bool(wanted) and (wanted.strip() == "*" or tag in _TAG.findall(wanted))
 
 
 # --- errors -----------------------------------------------------------------------------------

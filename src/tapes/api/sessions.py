@@ -1,5 +1,6 @@
 """Sessions: the list, one of them, what people say of it, and everything below it."""
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Any
@@ -25,6 +26,7 @@ from tapes.api.asking import (
 )
 from tapes.api.gate import CALLER
 from tapes.api.items import (
+    PIECE,
     erasure_item,
     is_live,
     session_item,
@@ -33,9 +35,8 @@ from tapes.api.items import (
 )
 from tapes.api.keys import Caller
 from tapes.api.models import ErasureItem, OneSession, SessionPage, TurnPage, WholeSession
-from tapes.api.replies import body_of, reply
+from tapes.api.replies import body_of, reply, reply_in_pieces
 from tapes.errors import BadQuery, TapesError, UnknownId
-from tapes.rows import Projection
 from tapes.store.base import MOST, Ask, Listed, Noun, Page, Project, TurnHead
 from tapes.store.filters import both, is_
 
@@ -238,8 +239,12 @@ def session_traces(
     """A session with its traces, their spans, and all links."""
     listed = _required(project, session_id)
     wanted = payload_of(payload)
-    rows: Projection = project.rows_of_session(listed.session.id, payload=wanted != "none")
-    return reply(request, whole_session(listed, rows, wanted, now()))
+    sheet = project.sheet_of_session(listed.session.id, payload=wanted != "none")
+    moment = now()
+    head = hashlib.blake2b(body_of(session_item(listed, moment)), digest_size=16).hexdigest()
+    pieces = whole_session(listed, sheet, wanted, moment)
+    mark = f"{wanted} {head} {sheet.mark}"
+    return reply_in_pieces(request, mark, pieces, is_long=sheet.span_count > PIECE)
 
 
 @router.get("/v1/sessions/{session_id}/raw_turns", response_model=TurnPage)

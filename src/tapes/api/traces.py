@@ -14,9 +14,9 @@ from tapes.api.asking import (
     payload_of,
     uuid_of,
 )
-from tapes.api.items import span_item, trace_item, whole_trace
+from tapes.api.items import PIECE, span_item, trace_item, whole_trace
 from tapes.api.models import SpanItem, SpanPage, TracePage, WholeTrace
-from tapes.api.replies import reply
+from tapes.api.replies import reply, reply_in_pieces
 from tapes.api.sessions import WHOLE, page_facts, unknown
 from tapes.rows import SCHEMA, Trace
 from tapes.store.base import MOST, Ask, Noun, Page, Project
@@ -83,10 +83,12 @@ def get_trace(
 ) -> Response:
     """One trace with its spans, and the links that touch it."""
     wanted = payload_of(payload)
-    rows = project.rows_of_trace(trace_id, payload=wanted != "none")
-    if not rows.traces:
+    sheet = project.sheet_of_trace(trace_id, payload=wanted != "none")
+    if not sheet.traces:
         raise unknown("trace", trace_id)
-    return reply(request, whole_trace(rows, wanted))
+    pieces = whole_trace(sheet, wanted)
+    mark = f"{wanted} {sheet.mark}"
+    return reply_in_pieces(request, mark, pieces, is_long=sheet.span_count > PIECE)
 
 
 @router.get("/v1/spans", response_model=SpanPage)

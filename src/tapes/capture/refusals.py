@@ -19,6 +19,8 @@ _REASONS = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not
             431: "Request Header Fields Too Large", 500: "Internal Server Error",
             501: "Not Implemented", 502: "Bad Gateway", 504: "Gateway Timeout",
             505: "HTTP Version Not Supported", 507: "Insufficient Storage"}  # fmt: skip
+# Statuses below 500 that some SDK tries again.
+_TRIED_AGAIN = frozenset({408, 409, 425, 429})
 _GOOGLE_STATUS = {400: "FAILED_PRECONDITION", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED",
                   404: "NOT_FOUND", 502: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}  # fmt: skip
 _ANTHROPIC_TYPE = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
@@ -28,7 +30,10 @@ def refusal(error: CassetteError | TapesError, dialect: Dialect | None, page: st
     """The whole answer to a request that is refused; `page` is where a person sees why."""
     seen = f"seen side by side: {page}" if page else ""
     message = "\n".join(filter(None, (error.message, error.remedy, seen)))
-    return answer(error.http_status, error.slug, message, dialect)
+    status = error.http_status
+    # Not every SDK looks at the header of rule 1: Cohere's and OpenRouter's go by the status alone.
+    final = 400 if status >= 500 or status in _TRIED_AGAIN else status
+    return answer(final, error.slug, message, dialect)
 
 
 def answer(
@@ -79,6 +84,11 @@ def _body(status: int, slug: str, message: str, dialect: Dialect | None) -> obje
             return {"error": {"code": status, "message": message, "status": code}}
         case Dialect.OLLAMA:
             return {"error": message}
+        case Dialect.COHERE:
+            return {"message": message}
+        case Dialect.OPENROUTER:
+            # Its SDK reads nothing where the code is no number.
+            return {"error": {"code": status, "message": message, "metadata": {"code": slug}}}
         case _:
             return {
                 "error": {"message": message, "type": f"tapes_{slug}", "param": None, "code": slug}

@@ -28,6 +28,8 @@ class Dialect(StrEnum):
     ANTHROPIC = "anthropic"
     GEMINI = "gemini"
     OLLAMA = "ollama"
+    COHERE = "cohere"
+    OPENROUTER = "openrouter"
 
 
 # name → base URL
@@ -65,6 +67,12 @@ _SHAPES: tuple[tuple[str, Dialect], ...] = (
     ("/upload/v1beta/", Dialect.GEMINI),
     ("/api/", Dialect.OLLAMA),
     ("/v1/", Dialect.OPENAI),
+)
+# Those that no shape tells: their own API, but for what they offer to clients of others.
+_BY_NAME_ALONE = frozenset({Dialect.COHERE, Dialect.OPENROUTER})
+_FOR_OTHERS: tuple[tuple[str, Dialect], ...] = (
+    ("/compatibility/", Dialect.OPENAI),
+    ("/api/v1/messages", Dialect.ANTHROPIC),
 )
 # As in models/NAME:generateContent; OpenAI's own models have colons too: models/ft:NAME:ORG::ID.
 _GEMINI_VERB = re.compile(r"/v1/(?:models|tunedModels)/(?!ft:)[^/:]+:[A-Za-z]+")
@@ -191,6 +199,9 @@ class Routes:
 
     def _route(self, upstream: Upstream, target: str) -> Route:
         by_name = _DIALECTS.get(upstream.name)
+        if by_name in _BY_NAME_ALONE:
+            others = (d for start, d in _FOR_OTHERS if target.startswith(start))
+            return Route(upstream, f"{upstream.path}{target}", next(others, by_name))
         by_shape = dialect_of(target)
         if by_name is not None and by_shape in (None, Dialect.OPENAI):
             # Models and files have the same paths everywhere; Ollama speaks OpenAI's API as well.

@@ -1,7 +1,7 @@
 """Sessions into files and back: each format by one function.
 
 Rule 1: a file is written whole or not at all.
-Rule 2: what JSONL holds comes back as it was, on either database.
+Rule 2: what JSONL holds comes back as it was, on either database; secrets in it do not.
 """
 
 import os
@@ -12,12 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from tapes.capture.noticed import KEPT_HEADERS
 from tapes.errors import ForeignFile, UnwritableTape
 from tapes.exporting import Export, Form, sessions_found
+from tapes.redact import Redactor
 from tapes.rows import NO_ORG, RawTurn
 from tapes.store.base import Kept, Project, Store
 from tapes.store.filters import Condition
-from tapes.turnlines import turn_of
+from tapes.turnlines import cleaned, turn_of
 
 _AT_ONCE = 200
 
@@ -54,12 +56,18 @@ def _file(target: str, force: bool) -> Iterator[IO[bytes]]:
         temporary.unlink(missing_ok=True)
 
 
-def brought(log: Store, files: tuple[str, ...], org: str) -> dict[str, int]:
-    """Take in the turns of files. Raises ForeignFile before a file's first bad line is passed."""
+def brought(
+    log: Store, files: tuple[str, ...], org: str, redactor: Redactor | None = None
+) -> dict[str, int]:
+    """Take in the turns of files, cleaned. Raises ForeignFile before a file's first bad line is
+    passed.
+    """
+    clean = redactor or Redactor(keep=KEPT_HEADERS)
     done = {"new": 0, "known": 0}
     for name in files:
         batch: list[RawTurn] = []
-        for turn in _turns(name):
+        for read in _turns(name):
+            turn = cleaned(read, clean)
             if org != NO_ORG:
                 turn = replace(turn, envelope=replace(turn.envelope, org_id=org))
             batch.append(turn)

@@ -3,6 +3,7 @@
 Knows nothing of databases or of the API.
 """
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import click
 
 from tapes.api.items import display_title, erasure_item, session_item, whole_session
-from tapes.cli.opened import opened, project, session_by, store_options
+from tapes.cli.opened import opened, place_of, project, session_by, store_options
 from tapes.cli.output import (
     Table,
     count,
@@ -157,10 +158,12 @@ def show(
     """
     with project(store, org, config_dir) as log:
         listed = session_by(log, session_id)
-        rows = log.rows_of_session(listed.session.id)
         if as_json:
-            write_json(whole_session(listed, rows, "full", time.time_ns()))
+            sheet = log.sheet_of_session(listed.session.id)
+            pieces = whole_session(listed, sheet, "full", time.time_ns())
+            write_json(json.loads(b"".join(pieces)))
             return
+        rows = log.rows_of_session(listed.session.id)
     _show_head(listed)
     spans: dict[str, list[Span]] = {}
     for span in rows.spans:
@@ -341,10 +344,9 @@ def export(
     text = " ".join(query)
     where = parse(text) if text else EVERYTHING
     with project(store, org, config_dir) as log:
+        waiting = log.waiting()
         done = written(log, where, target, form, force=force, content=content)
         log.note("export", by="command line", details={"format": form, "query": text})
-    with opened(store, config_dir) as whole:
-        waiting = whole.counts()["waiting"]["sessions"]
     if waiting:
         note(f"not in it yet: {count(waiting, 'session')} to derive: tapes derive")
     if as_json and target != "-":
@@ -380,10 +382,11 @@ def import_(
       tapes sessions import review.jsonl
     """
     from tapes.cli.exporting import brought
-    from tapes.keeping import open_projector
+    from tapes.keeping import cleaner_of, open_projector
 
+    redactor = cleaner_of(place_of(store, config_dir))
     with opened(store, config_dir) as log:
-        done = brought(log, files, org)
+        done = brought(log, files, org, redactor)
         open_projector(log).drain()
     if as_json:
         write_json(done)

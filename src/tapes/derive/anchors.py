@@ -10,7 +10,7 @@ Knows nothing of traces or of how spans look.  Pure.
 
 import re
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tapes.derive.calls import Call
 from tapes.derive.chain import even, plain
@@ -36,7 +36,7 @@ class Transcript:
 
 
 def transcripts_of(raws: Iterable[RawTurn]) -> list[Transcript]:
-    """The newest transcript of each agent and kind. Those that only tell of a visit say nothing."""
+    """The newest transcript of each agent, and what tells how it began; no later visits."""
     newest: dict[tuple[str, str], Transcript] = {}
     for raw in sorted(raws, key=lambda r: (r.id, r.request_id)):
         meta = raw.meta if isinstance(raw.meta, dict) else {}
@@ -48,7 +48,7 @@ def transcripts_of(raws: Iterable[RawTurn]) -> list[Transcript]:
             word(meta.get("kind")),
             raw.records,
         )
-        if told.agent_id and told.kind != "interacted":
+        if told.agent_id and told.kind in ("", "started"):
             newest[told.agent_id, told.kind] = told
     return list(newest.values())
 
@@ -128,8 +128,11 @@ def _transcript_of(
     thread: str, calls: Sequence[Call], transcripts: Sequence[Transcript]
 ) -> Transcript | None:
     own = [told for told in transcripts if told.agent_id == thread]
-    if own:
-        return next((told for told in own if told.tool_use_id), own[0])
+    if own:  # its file tells what it is, and where it hangs is often told by another
+        first = next((told for told in own if told.tool_use_id), own[0])
+        name = next((told.agent_type for told in own if told.agent_type), "")
+        about = next((told.description for told in own if told.description), "")
+        return replace(first, agent_type=name, description=about)
     files = [told for told in transcripts if told.records and told.tool_use_id]
     if not files:
         return None

@@ -28,6 +28,7 @@ from tapes.rows import session_id_of
 from tapes.store.base import Ask, Correction, Project
 
 _REMEMBERED = 10_000
+_SHORTEST = 8  # of an id by which an answer is told from others
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,10 @@ class TraceSessions:
         """The place of each span, by trace and span id. Raises UnavailableStore."""
         found: dict[tuple[str, str], Place] = {}
         with self._lock:
-            for trace_id, its in by_trace(forms):
-                owner = self._owner(trace_id, its)
+            together = list(by_trace(forms))
+            homes = self._homes(together)
+            for trace_id, its in together:
+                owner = self._owner(trace_id, its, homes.get(trace_id))
                 self._owners[trace_id] = owner
                 self._owners.move_to_end(trace_id)
                 for form in its:
@@ -66,54 +69,57 @@ class TraceSessions:
 
         To be called when the spans are kept.
         """
+        own = {}
         for trace_id in {form["trace_id"] for form in forms}:
-            owner = self._owners.get(trace_id)
-            if owner is not None and owner.sure:
-                self._move(trace_id, owner)
+            owner = self._sure(trace_id)
+            if owner is not None:
+                own[self._own_session(trace_id)] = owner
+        for session_id in self._project.with_turns(sorted(own)):
+            self._move(session_id, own[session_id])
 
-    def _owner(self, trace_id: str, forms: Sequence[Form]) -> Owner:
-        known = self._owners.get(trace_id)
-        if known is not None and known.sure:
+    def _owner(self, trace_id: str, forms: Sequence[Form], home: Owner | None) -> Owner:
+        known = self._sure(trace_id)
+        if known is not None:
             return known
-        # Of a span and its log records, the span tells more: both are looked at.
-        named = next((form for form in forms if conversation_of(form)), None)
+        named = _named(forms)
         if named is not None:
             session = conversation_of(named)
             return Owner(harness_of(named) or self._harness_of(session), session, True)
-        return (
-            self._derived(trace_id)
-            or self._of_answers(forms)
-            or known
-            or Owner(UNKNOWN, trace_id, False)
-        )
+        return home or self._owners.get(trace_id) or Owner(UNKNOWN, trace_id, False)
+
+    def _sure(self, trace_id: str) -> Owner | None:
+        known = self._owners.get(trace_id)
+        return known if known is not None and known.sure else None
+
+    def _homes(self, together: Sequence[tuple[str, Sequence[Form]]]) -> dict[str, Owner]:
+        """Where traces lie that no span places: by what is derived, else by their answers."""
+        unsure = {
+            trace_id: [id_ for id_ in map(response_id_of, its) if len(id_) >= _SHORTEST]
+            for trace_id, its in together
+            if self._sure(trace_id) is None and _named(its) is None
+        }
+        if not unsure:
+            return {}
+        answers = sorted({id_ for ids in unsure.values() for id_ in ids})
+        of_traces, of_answers = self._project.homes(sorted(unsure), answers)
+        found = {}
+        for trace_id, ids in unsure.items():
+            homes = (of_traces.get(trace_id), *map(of_answers.get, ids))
+            home = next((each for each in homes if each is not None), None)
+            if home is not None:
+                sure = home.harness_session_id != trace_id
+                found[trace_id] = Owner(home.harness_id, home.harness_session_id, sure)
+        return found
 
     def _harness_of(self, session: str) -> str:
         """The harness of the one session that is called so, where there is one."""
         found = self._project.sessions_of_harness(session)
         return found[0].session.harness_id if len(found) == 1 else UNKNOWN
 
-    def _derived(self, trace_id: str) -> Owner | None:
-        trace = self._project.trace(trace_id)
-        return None if trace is None else self._of_session(trace.session_id, trace_id)
+    def _own_session(self, trace_id: str) -> str:
+        return session_id_of(Envelope(org_id=self._project.org_id, harness_session_id=trace_id))
 
-    def _of_answers(self, forms: Sequence[Form]) -> Owner | None:
-        for form in forms:
-            response_id = response_id_of(form)
-            for found in self._project.find(response_id) if len(response_id) >= 8 else ():
-                if found.by == "response_id" and found.whole and found.session_id:
-                    return self._of_session(found.session_id, form["trace_id"])
-        return None
-
-    def _of_session(self, session_id: str, trace_id: str) -> Owner | None:
-        listed = self._project.session(session_id)
-        if listed is None or not listed.session.harness_session_id:
-            return None
-        session = listed.session
-        sure = session.harness_session_id != trace_id
-        return Owner(session.harness_id, session.harness_session_id, sure)
-
-    def _move(self, trace_id: str, owner: Owner) -> None:
-        own = session_id_of(Envelope(org_id=self._project.org_id, harness_session_id=trace_id))
+    def _move(self, own: str, owner: Owner) -> None:
         cursor = ""
         while True:
             page = self._project.turns(Ask(cursor=cursor, limit=200), session_id=own)
@@ -130,6 +136,11 @@ class TraceSessions:
             if page.next_cursor is None:
                 return
             cursor = page.next_cursor
+
+
+def _named(forms: Sequence[Form]) -> Form | None:
+    # Of a span and its log records, the span tells more: both are looked at.
+    return next((form for form in forms if conversation_of(form)), None)
 
 
 def _place(form: Form, owner: Owner) -> Place:

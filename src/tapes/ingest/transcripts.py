@@ -43,7 +43,7 @@ def payloads_of(files: Iterable[LogFile]) -> list[dict[str, Json]]:
         if _is_codex(records):
             payloads += _codex(file, records, parents)
         else:
-            payloads.append(_claude(file, records))
+            payloads += _claude(file, records)
     return payloads
 
 
@@ -77,7 +77,7 @@ def _foreign(file: LogFile, number: int, why: str) -> ForeignFile:
 # --- Claude Code ------------------------------------------------------------------------------
 
 
-def _claude(file: LogFile, records: Sequence[dict[str, Json]]) -> dict[str, Json]:
+def _claude(file: LogFile, records: Sequence[dict[str, Json]]) -> Iterator[dict[str, Json]]:
     session = _first(records, "sessionId")
     if not session:
         named = _UUID.search(file.path.replace("\\", "/").rpartition("/")[2])
@@ -104,7 +104,27 @@ def _claude(file: LogFile, records: Sequence[dict[str, Json]]) -> dict[str, Json
             ("tool_use_id", "toolUseId"),
         )
         payload |= {ours: word(about.get(its)) for ours, its in names if word(about.get(its))}
-    return payload
+    yield payload
+    for agent, tool in _begun(records):
+        yield _anchor(payload["session"], agent, tool)
+
+
+def _begun(records: Iterable[Mapping[str, Json]]) -> Iterator[tuple[str, str]]:
+    """The sub-agents that a file of Claude Code names, each with the tool call whose result does.
+
+    Their own files name it too (`toolUseId` in what lies beside them), but not in older versions.
+    """
+    told = set[str]()
+    for record in records:
+        result, message = record.get("toolUseResult"), record.get("message")
+        agent = word(result.get("agentId")) if isinstance(result, dict) else ""
+        content = message.get("content") if isinstance(message, dict) else None
+        blocks = [b for b in content if isinstance(b, dict)] if isinstance(content, list) else []
+        tools = [word(b.get("tool_use_id")) for b in blocks if b.get("type") == "tool_result"]
+        # Of a line with several results nobody knows which one it is.
+        if agent and agent not in told and len(tools) == 1 and tools[0]:
+            told.add(agent)
+            yield agent, tools[0]
 
 
 def _envelope(**said: str) -> dict[str, Json]:
@@ -147,10 +167,19 @@ def _spawn(meta: Mapping[str, Json]) -> Mapping[str, Json]:
     return place if isinstance(place, dict) else {}
 
 
+def _kind_of(meta: Mapping[str, Json]) -> str:
+    """What Codex calls an agent that no tool call began: review, compact, or a word of its own."""
+    place: Json = meta.get("source")
+    kind = place.get("subagent") if isinstance(place, dict) else None
+    return word(kind.get("other") if isinstance(kind, dict) else kind)
+
+
 def _spawned(records: Sequence[Mapping[str, Json]]) -> tuple[str, str] | None:
     meta = _meta(records)
-    own, parent = word(meta.get("id")), word(_spawn(meta).get("parent_thread_id"))
-    return (own, parent) if own and parent else None
+    # Newer versions say it beside the source, and there alone for agents of other kinds.
+    parent = word(_spawn(meta).get("parent_thread_id")) or word(meta.get("parent_thread_id"))
+    own = word(meta.get("id"))
+    return (own, parent) if own and parent and parent != own else None
 
 
 def _codex(
@@ -176,7 +205,8 @@ def _codex(
     payload: dict[str, Json] = {"session": envelope, "records": list(records)}
     if root != own:
         payload["agent_id"] = own
-        nickname = word(spawn.get("agent_nickname")) or word(spawn.get("agent_role"))
+        told = (spawn.get("agent_nickname"), spawn.get("agent_role"), _kind_of(meta))
+        nickname = next((word(name) for name in told if word(name)), "")
         path = word(spawn.get("agent_path"))
         payload |= {"agent_type": nickname} if nickname else {}
         payload |= {"description": path} if path else {}
@@ -184,22 +214,56 @@ def _codex(
     yield from _anchors(envelope, records)
 
 
+# How Codex says that a tool call began an agent: the event, and where call and agent stand in it.
+# The first two are those of its versions before items, each with the ids as they came.
+_BEGAN: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "sub_agent_activity": (("call_id", "event_id"), ("agent_thread_id", "agent_id")),
+    "collab_agent_spawn_end": (("call_id",), ("new_thread_id",)),
+    "SubAgentActivity": (("id",), ("agent_thread_id",)),
+    "CollabAgentToolCall": (("id",), ()),
+}
+_SPAWNS = frozenset({"spawn_agent", "spawnAgent"})
+
+
 def _anchors(
     envelope: Mapping[str, Json], records: Sequence[Mapping[str, Json]]
 ) -> Iterator[dict[str, Json]]:
-    """What a file tells of the sub-agents that it began or spoke to: which tool call did it."""
+    """What a file of Codex tells of the agents that it began: which tool call did it."""
+    told = set[tuple[str, str]]()
+    for event in _events(records):
+        if event.get("type") not in _BEGAN or word(event.get("kind")) not in ("", "started"):
+            continue  # it spoke to one, or one came to its end
+        calls, agents = _BEGAN[word(event.get("type"))]
+        tool = next((word(event.get(n)) for n in calls if word(event.get(n))), "")
+        agent = next((word(event.get(n)) for n in agents if word(event.get(n))), "")
+        if event.get("type") == "CollabAgentToolCall" and event.get("tool") in _SPAWNS:
+            named: Json = event.get("receiver_thread_ids")
+            agent = word(named[0]) if isinstance(named, list) and len(named) == 1 else ""
+        if tool and agent and (tool, agent) not in told:
+            told.add((tool, agent))
+            nickname = word(event.get("new_agent_nickname")) or word(event.get("new_agent_role"))
+            yield _anchor(envelope, agent, tool, word(event.get("agent_path")), nickname)
+
+
+def _events(records: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, Json]]:
+    """What happened, whether as an event of its own or as an item that was completed."""
     for record in records:
-        payload = record.get("payload")
-        if not isinstance(payload, dict) or payload.get("type") != "sub_agent_activity":
-            continue
-        agent = word(payload.get("agent_thread_id") or payload.get("agent_id"))
-        tool = word(payload.get("call_id") or payload.get("event_id"))
-        if agent and tool:
-            yield {
-                "session": dict(envelope),
-                "agent_id": agent,
-                "tool_use_id": tool,
-                "kind": word(payload.get("kind")) or "started",
-                "description": word(payload.get("agent_path")),
-                "records": [],
-            }
+        event: Json = record.get("payload")
+        if isinstance(event, dict) and event.get("type") == "item_completed":
+            event = event.get("item")
+        if isinstance(event, dict):
+            yield event
+
+
+def _anchor(
+    envelope: Mapping[str, Json], agent: str, tool: str, description: str = "", name: str = ""
+) -> dict[str, Json]:
+    payload: dict[str, Json] = {
+        "session": dict(envelope),
+        "agent_id": agent,
+        "tool_use_id": tool,
+        "kind": "started",
+        "description": description,
+        "records": [],
+    }
+    return payload | ({"agent_type": name} if name else {})

@@ -18,9 +18,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from tapes.rows import NO_ORG, Projection, RawTurn, Session, Span, Trace
+from tapes.jsontext import Json
+from tapes.rows import NO_ORG, Link, Projection, RawTurn, Session, Span, Trace
 from tapes.store.filters import EVERYTHING, Condition
 
 Row = TypeVar("Row", covariant=True)
@@ -95,6 +96,66 @@ class Listed:
     session: Session
     notes: Notes = Notes()
     seq: int = 0
+
+
+class Home(NamedTuple):
+    """What a harness calls a session in which something lies."""
+
+    harness_id: str
+    harness_session_id: str
+
+
+class SpanRow(NamedTuple):
+    """A span for passing it on: its JSON is what was made of the text that is kept."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str
+    session_id: str
+    seq: int
+    kind: str
+    name: str
+    status: str
+    error_type: str
+    started_at: int
+    duration_ns: int | None
+    first_chunk_ns: int | None
+    call_kind: str
+    model: str
+    request_model: str
+    provider: str
+    response_id: str
+    stop_reason: str
+    thread_id: str
+    agent: str
+    anchor: str
+    outcome: str
+    raw_turn_id: int | None
+    request_id: str
+    cost_usd: Decimal | None
+    fidelity: str
+    verdict: Json
+    usage: Json
+    input: Json
+    output: Json
+
+
+# What a text of JSON becomes, by the name of its column.
+Telling = Mapping[str, Callable[[str | bytes], Json]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Traces and links of one moment, and their spans for passing them on; `mark` is another where
+    any of it is.
+    """
+
+    traces: tuple[Trace, ...]
+    links: tuple[Link, ...]
+    span_count: int
+    mark: str
+    spans_of: Callable[[str, Telling], Iterator[SpanRow]]
+    """the spans of a trace in their order, made while they are asked for"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +433,11 @@ class Project(Protocol):
         """The session with its traces, spans (with or without input and output) and links."""
         ...
 
-    def rows_of_trace(self, trace_id: str, *, payload: bool = True) -> Projection:
+    def sheet_of_session(self, session_id: str, *, payload: bool = True) -> "Sheet":
+        """The session's traces, their spans (with or without input and output) and its links."""
+        ...
+
+    def sheet_of_trace(self, trace_id: str, *, payload: bool = True) -> "Sheet":
         """A trace with its spans, with or without input and output, and the links that touch it."""
         ...
 
@@ -395,6 +460,20 @@ class Project(Protocol):
 
     def find(self, id_text: str, *, limit: int = 20) -> tuple[Found, ...]:
         """What has this id, or one that begins so (8 characters or more)."""
+        ...
+
+    def homes(
+        self, trace_ids: Sequence[str], response_ids: Sequence[str]
+    ) -> tuple[Mapping[str, Home], Mapping[str, Home]]:
+        """The sessions in which traces and answers of these ids lie, where a harness names them."""
+        ...
+
+    def with_turns(self, session_ids: Sequence[str]) -> frozenset[str]:
+        """Those of the sessions to which turns belong."""
+        ...
+
+    def waiting(self) -> int:
+        """How many sessions have turns that nothing was derived from yet."""
         ...
 
     # changes

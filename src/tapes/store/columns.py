@@ -9,6 +9,7 @@ Knows nothing of tables.
 
 from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Decimal
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import BigInteger, Dialect, LargeBinary, Numeric, Text
@@ -67,6 +68,7 @@ def _text_of_id(value: Any) -> str | None:
 _NOBODY = bytes(16)
 
 
+@lru_cache(4096)  # all rows of a page are of few sessions
 def _id_of_bytes(value: bytes | None) -> str | None:
     if value is None:
         return None

@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, and_, delete, func, insert, select, update
 
+from tapes.loosejson import storable
 from tapes.store.appending import request_hash
 from tapes.store.base import Erasure, Policy
 from tapes.store.bodies import read_body
@@ -68,7 +69,7 @@ class Erasing:
             if missing:
                 raise unknown("session", *missing)
             plan = self._plan(connection, org_id, wanted)
-        plan = replace(plan, reason=reason, by=by, asked_at=time.time_ns())
+        plan = replace(plan, reason=storable(reason), by=storable(by), asked_at=time.time_ns())
         return plan if dry_run else self._carry_out(org_id, plan)
 
     def retain(self, org_id: str, policy: Policy, *, now: int, by: str, dry_run: bool) -> Erasure:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, and_, delete, insert, select, update
 
 from tapes.envelope import Envelope
 from tapes.errors import UnknownId
+from tapes.loosejson import storable
 from tapes.rows import session_id_of
 from tapes.store.appending import mark_dirty
 from tapes.store.base import AuditEntry, Correction, Policy
@@ -41,8 +42,8 @@ def note_in_audit(
     connection: Connection, org_id: str, action: str, by: str, details: Mapping[str, object]
 ) -> None:
     """One line of the audit."""
-    values = {"org_id": org_id, "at": time.time_ns(), "action": action, "by": by}
-    connection.execute(insert(audit), values | {"details": dict(details)})
+    values = {"org_id": org_id, "at": time.time_ns(), "action": storable(action)}
+    connection.execute(insert(audit), values | {"by": storable(by), "details": dict(details)})
 
 
 class People:
@@ -78,7 +79,7 @@ class People:
 
     def rename(self, session_id: str, display_name: str, by: str) -> None:
         """Give a session a name."""
-        self._set(session_id, by, "rename", display_name=display_name)
+        self._set(session_id, by, "rename", display_name=storable(display_name))
 
     def pin(self, session_id: str, by: str, *, pinned: bool) -> None:
         """Exempt it from retention, or no longer."""
@@ -86,7 +87,7 @@ class People:
 
     def tag(self, session_id: str, add: Iterable[str], remove: Iterable[str], by: str) -> None:
         """Add and remove tags."""
-        added, removed = sorted(set(add)), sorted(set(remove))
+        added, removed = (sorted(set(map(storable, some))) for some in (add, remove))
         with self._database.writing() as connection:
             self._require(connection, session_id)
             writer = ModelWriter(self._database, connection, self._org)
@@ -111,11 +112,14 @@ class People:
             self._require(connection, session_id)
             connection.execute(
                 self._database.insert(tapes).on_conflict_do_nothing(),
-                {"org_id": self._org, "session_id": session_id, "path": path},
+                {"org_id": self._org, "session_id": session_id, "path": storable(path)},
             )
 
     def correct(self, correction: Correction, by: str) -> None:
         """Say whose turn it really was."""
+        correction = Correction(
+            **{n: storable(getattr(correction, n)) for n in Correction.__slots__}
+        )
         with self._database.writing() as connection:
             ask = select(raw_turns.c.session_id).where(
                 raw_turns.c.org_id == self._org, raw_turns.c.id == correction.raw_turn_id

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import Select, Table, and_, bindparam, func, select
 
 from tapes.rows import Projection, RawTurn, Span, Trace
 from tapes.store.base import (
+    MOST,
     Ask,
     AuditEntry,
     Change,
@@ -17,11 +18,13 @@ from tapes.store.base import (
     Found,
     Histogram,
     Hit,
+    Home,
     Listed,
     Noun,
     Page,
     Policy,
     Record,
+    Sheet,
     Stats,
     TurnHead,
 )
@@ -35,7 +38,8 @@ from tapes.store.modelforms import link_of, span_of, trace_of
 from tapes.store.people import People, unknown
 from tapes.store.records import date_tombstone, stream_records, take_records
 from tapes.store.searching import Search, WordTexts, find_ids
-from tapes.store.tables import changes, links, raw_turns, sessions, spans, traces
+from tapes.store.sheets import LINK_ORDER, sheet_of_session, sheet_of_trace
+from tapes.store.tables import changes, dirty, links, raw_turns, sessions, spans, traces
 
 
 class SqlProject:
@@ -151,9 +155,7 @@ class SqlProject:
             in_order = (spans.c.trace_id, spans.c.seq, spans.c.span_id)
             of_spans = select(*columns).where(mine(spans)).order_by(*in_order)
             its_spans = ask(of_spans).mappings().all()
-            its_links = (
-                ask(select(links).where(mine(links)).order_by(*_LINK_ORDER)).mappings().all()
-            )
+            its_links = ask(select(links).where(mine(links)).order_by(*LINK_ORDER)).mappings().all()
         return Projection(
             tuple(each.session for each in found),
             tuple(map(trace_of, its_traces)),
@@ -161,26 +163,15 @@ class SqlProject:
             tuple(map(link_of, its_links)),
         )
 
-    def rows_of_trace(self, trace_id: str, *, payload: bool = True) -> Projection:
-        """A trace, its spans, and the links that touch it."""
-        columns = spans.c if payload else SPAN_HEADS
+    def sheet_of_session(self, session_id: str, *, payload: bool = True) -> Sheet:
+        """All of a session, for passing it on."""
         with self._database.reading() as connection:
-            ask = connection.execute
-            mine = and_(spans.c.org_id == self.org_id, spans.c.trace_id == trace_id)
-            own = and_(traces.c.org_id == self.org_id, traces.c.trace_id == trace_id)
-            touching = and_(
-                links.c.org_id == self.org_id,
-                or_(links.c.from_trace_id == trace_id, links.c.to_trace_id == trace_id),
-            )
-            found = ask(select(traces).where(own)).mappings().all()
-            its_spans = ask(select(*columns).where(mine).order_by(spans.c.seq)).mappings().all()
-            its_links = ask(select(links).where(touching).order_by(*_LINK_ORDER)).mappings().all()
-        return Projection(
-            (),
-            tuple(map(trace_of, found)),
-            tuple(map(span_of, its_spans)),
-            tuple(map(link_of, its_links)),
-        )
+            return sheet_of_session(connection, self.org_id, session_id, payload=payload)
+
+    def sheet_of_trace(self, trace_id: str, *, payload: bool = True) -> Sheet:
+        """All of a trace, for passing it on."""
+        with self._database.reading() as connection:
+            return sheet_of_trace(connection, self.org_id, trace_id, payload=payload)
 
     # --- turns
 
@@ -219,6 +210,38 @@ class SqlProject:
         """What has this id."""
         with self._database.reading() as connection:
             return find_ids(connection, self.org_id, id_text, limit)
+
+    def homes(
+        self, trace_ids: Sequence[str], response_ids: Sequence[str]
+    ) -> tuple[Mapping[str, Home], Mapping[str, Home]]:
+        """The sessions in which traces and answers lie, with two questions for all of them."""
+        with self._database.reading() as connection:
+
+            def lying(ask: Select[Any], column: Any, ids: Sequence[str]) -> dict[str, Home]:
+                among = self._database.rows_among
+                rows = among(connection, ask, column, ids, org=self.org_id)
+                return {row[0]: Home(row[1], row[2]) for row in rows}
+
+            return (
+                lying(_HOMES_OF_TRACES, traces.c.trace_id, trace_ids),
+                lying(_HOMES_OF_ANSWERS, spans.c.response_id, response_ids),
+            )
+
+    def with_turns(self, session_ids: Sequence[str]) -> frozenset[str]:
+        """Those of the sessions to which turns belong."""
+        column, found = raw_turns.c.session_id, set[str]()
+        mine = select(column).distinct().where(raw_turns.c.org_id == self.org_id)
+        with self._database.reading() as connection:
+            for at in range(0, len(session_ids), MOST):
+                some = mine.where(column.in_(session_ids[at : at + MOST]))
+                found |= set(connection.execute(some).scalars())
+        return frozenset(found)
+
+    def waiting(self) -> int:
+        """How many sessions are not derived yet."""
+        ask = select(func.count()).where(dirty.c.org_id == self.org_id, dirty.c.failed.is_(None))
+        with self._database.reading() as connection:
+            return connection.execute(ask).scalar() or 0
 
     # --- changes
 
@@ -341,11 +364,16 @@ class SqlProject:
         return True
 
 
-_LINK_ORDER = (
-    links.c.from_trace_id,
-    links.c.from_span_id,
-    links.c.from_io,
-    links.c.to_trace_id,
-    links.c.to_span_id,
-    links.c.to_io,
-)
+def _homes(table: Table, column: Any) -> Select[Any]:
+    together = and_(sessions.c.org_id == table.c.org_id, sessions.c.id == table.c.session_id)
+    named = (sessions.c.harness_id, sessions.c.harness_session_id)
+    return (
+        select(column, *named)
+        .select_from(table.join(sessions, together))
+        .where(table.c.org_id == bindparam("org"), sessions.c.harness_session_id != "")
+    )
+
+
+_HOMES_OF_TRACES = _homes(traces, traces.c.trace_id)
+# The index of answers has only those that have an id.
+_HOMES_OF_ANSWERS = _homes(spans, spans.c.response_id).where(spans.c.response_id != "")

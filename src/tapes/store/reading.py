@@ -39,10 +39,12 @@ class Reading:
             bound[name] = bind(bound[name])
         given = bound if self._order is None else tuple(bound[name] for name in self._order)
         result = connection.exec_driver_sql(self._sql, given)
+        cursor: Any = result.cursor
         if self._readers is None:
-            described: Any = result.cursor
-            self._readers = self._readers_of([column[1] for column in described.description])
-        return [tuple(row) for row in result]
+            self._readers = self._readers_of([column[1] for column in cursor.description])
+        rows: Sequence[Raw] = cursor.fetchall()  # all at once: there may be many thousand
+        result.close()
+        return rows
 
     def _readers_of(self, codes: Sequence[Any]) -> list[tuple[int, Callable[[Any], Any]]]:
         """What reads which value; a driver gives each type a code of its own."""
