@@ -218,6 +218,27 @@ def test_code_that_reads_settings_is_left_alone(code: str) -> None:
     assert Redactor().text(code) == code
 
 
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ('{"api_key"\t: "a-4-long-word"}', "a-4-long-word"),
+        ('{"api_key"\n: "a-4-long-word"}', "a-4-long-word"),
+        (r'{"said": "Bearer ab3\/cd4\/ef5\/gh6\/ij7\/kl8"}', r"ab3\/cd4\/ef5\/gh6\/ij7\/kl8"),
+        ("see https://a.test/?token=" + "a1" * 300, "a1" * 300),
+        ("see https://a.test/?access_token=ab1é" + "cd2é" * 5, "cd2é" * 5),
+        ("NAME_API_KEY=\nabcdefgh12345678", "abcdefgh12345678"),
+        ("NAME_API_KEY\t=abcdefgh12345678", "abcdefgh12345678"),
+    ],
+)
+def test_an_unusual_spelling_hides_nothing(text: str, secret: str, nested: bool) -> None:
+    if nested:
+        text, secret = json.dumps(text), json.dumps(secret)[1:-1]
+    assert secret in text
+    assert secret not in Redactor().text(text)
+    assert secret.encode() not in Redactor().body(text.encode())
+
+
 def test_a_secret_may_be_refused_instead() -> None:
     with pytest.raises(SecretFound, match="openai_key"):
         Redactor(refuse=True).request(request(json.dumps({"t": KEY}).encode()))

@@ -77,6 +77,9 @@ _SETTING = re.compile(
     r"\b(?P<name>[A-Z][A-Z0-9_]*_(?:API_KEY|SECRET_KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD))\s?=\s?"
     rf"[\"']?(?P<value>(?=[A-Za-z_+/-]*\d)[\w+/-]{{{RUN_LENGTH},}}=*)(?![\w.(\[])"
 )
+# What a quick look sees of them: more than there is, and never less.
+_IS_SET = re.compile(r"_(?:KEY|SECRET|TOKEN|PASSWORD)(?:\s|\\+[tnr])?=")
+_SPACED_NAME = re.compile(r'"(?:\s|\\+[tnr])+:')  # no usual writer has a space there
 # A shorter value is too likely to be a word of ordinary text.
 _REMEMBERED_LENGTH = 8
 # Texts of this length are remembered as harmless, so many at most.
@@ -317,10 +320,12 @@ class Redactor:
             return True
         if '":' in text and any(map(is_credential_field, _names_in(text))):
             return True
-        if '" :' in text:
-            return True  # no usual writer has a space there
-        # JSON may spell any character as an escape, which no look sees.
-        plain = unescaped(text) if "\\u00" in text else text
+        if _SPACED_NAME.search(text):
+            return True
+        if "=" in text and (_IS_SET.search(text) or any(_credential_parameters(text))):
+            return True
+        # JSON may spell any character as an escape, and a slash in two ways, which no look sees.
+        plain = unescaped(text) if "\\u00" in text or "\\/" in text else text
         return plain != text and self._is_suspect(plain)
 
     def _by_pattern(self, text: str) -> Iterator[Finding]:
@@ -344,8 +349,7 @@ class Redactor:
     def _by_place(self, text: str) -> Iterator[Finding]:
         places = [*_FIELD.finditer(text)] if '"' in text else []
         if "=" in text:
-            parameters = _PARAMETER.finditer(text)
-            places += [m for m in parameters if is_credential_parameter(m["name"], m["value"])]
+            places += _credential_parameters(text)
             places += _SETTING.finditer(text)
         for match in places:
             if not WORD.fullmatch(match["value"]):
@@ -408,6 +412,11 @@ def _credentials_in(name: str, value: str) -> Iterable[str]:
     except ValueError:
         return [credential]
     return [credential, password]
+
+
+def _credential_parameters(text: str) -> Iterator[re.Match[str]]:
+    parameters = _PARAMETER.finditer(text)
+    return (m for m in parameters if is_credential_parameter(m["name"], m["value"]))
 
 
 def _names_in(text: str) -> set[str]:
