@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UV_VERSION := 0.13.9
+# Programs start thousands of times in tests: what was compiled once is kept, whatever the machine says.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test test-all check fix bench serve screenshots vendor lock clean
 help: ## these lines
