@@ -8,7 +8,7 @@ import pytest
 from tapes.copying import Copied, copy_log
 from tapes.projector import Projector
 from tapes.rows import NO_ORG, session_id_of
-from tapes.store.base import Kept, Policy
+from tapes.store.base import Correction, Kept, Policy
 from tapes.store.postgres import open_postgres
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
@@ -144,3 +144,39 @@ def test_turns_without_an_id_of_their_own_are_copied_once(tmp_path: Path) -> Non
     assert totals[0] == totals[1]
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize("request_id", ["mine", ""], ids=["named", "unnamed"])
+def test_corrections_of_attribution_follow_a_first_copy_once(
+    pair: tuple[SqlStore, SqlStore], request_id: str
+) -> None:
+    first, second = pair
+    fill(first, [chat(1, [said("user", "hi")], "x", session="wrong", request_id=request_id)])
+    copied(first, second)
+    project = first.project()
+    (head,) = project.turns().items
+    for session in ("half", "right"):
+        project.correct(Correction(head.id, "bench", session, reason="told late"), by="ada")
+    Projector(first).drain()
+    assert copied(first, second).new == 0
+    moved = [e for e in second.project().audit() if (e.action, e.by) == ("correct", "copy")]
+    assert len(moved) == 1
+    names = [[s.session.harness_session_id for s in store.project().sessions().items]
+             for store in pair]  # fmt: skip
+    assert names == [["right"], ["right"]]
+    (kept,) = second.project().stream_turns(as_captured=True)
+    assert kept.envelope.harness_session_id == "wrong"
+    copied(first, second)
+    assert len([e for e in second.project().audit() if e.by == "copy"]) == 1
+
+
+def test_what_became_no_turn_is_counted_there_once(pair: tuple[SqlStore, SqlStore]) -> None:
+    first, second = pair
+    first.count_drops({(NO_ORG, "openai", "non_turn_request"): 3, (ORG, "", "decode"): 1})
+    second.count_drops({(NO_ORG, "openai", "non_turn_request"): 1})
+    for _ in range(2):
+        copied(first, second)
+        assert second.counts()["drops"] == {"decode": 1, "non_turn_request": 3}
+    first.count_drops({(NO_ORG, "openai", "non_turn_request"): 2})
+    copied(first, second)
+    assert second.counts()["drops"]["non_turn_request"] == 5

@@ -6,7 +6,9 @@ Rule 1: what was erased is erased there too, before any turn goes over. Turns go
 Rule 2: a turn that is there already is not kept a second time; one without a request id is known
         by a mark that copying gives it, so that copying again adds nothing; ids that were made
         from its number are made from the mark there.
-Rule 3: names, tags and pins go over once the sessions are there. The audit, erasures, how long
+Rule 3: whose turn it really was goes over too, whenever it was said: the turn goes as it was
+        captured, and the correction is made there as here.
+Rule 4: names, tags and pins go over once the sessions are there. The audit, erasures, how long
         things are kept and which tapes were made go over as they are, once.
 
 Knows nothing of the command line.
@@ -15,9 +17,10 @@ Knows nothing of the command line.
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from tapes.rows import OF_COPY, RawTurn
-from tapes.store.base import MOST, Ask, Kept, Listed, Project, Record, Records, Store
+from tapes.store.base import MOST, Ask, Correction, Kept, Listed, Project, Record, Records, Store
 from tapes.turnlines import line_of
 
 _AT_ONCE = 100
@@ -39,16 +42,40 @@ def copy_log(source: Store, target: Store, derive: Callable[[], object]) -> Copi
     for org_id in source.orgs_of_records():
         done.records += _copy_records(source.project(org_id), target.project(org_id))
     for org_id in source.orgs():
-        batch: list[RawTurn] = []
-        for turn in source.project(org_id).stream_turns():
-            batch.append(_marked(turn))
-            if len(batch) == _AT_ONCE:
-                _append(target, batch, done)
-        _append(target, batch, done)
+        _copy_turns(source.project(org_id), target, done)
     derive()
     for org_id in source.orgs():
         _copy_notes(source.project(org_id), target.project(org_id))
     return done
+
+
+def _copy_turns(source: Project, target: Store, done: Copied) -> None:
+    corrections = {each.raw_turn_id: each for each in source.corrections()}
+    turns = source.stream_turns(as_captured=True)
+    while some := list(islice(turns, _AT_ONCE)):
+        receipts = target.append([_marked(turn) for turn in some])
+        done.turns += len(some)
+        for turn, receipt in zip(some, receipts, strict=True):
+            done.new += receipt.kept is Kept.NEW
+            if turn.id in corrections and receipt.id:
+                _correct(target.project(source.org_id), receipt.id, corrections[turn.id])
+
+
+def _correct(target: Project, turn_id: int, correction: Correction) -> None:
+    turn = target.turn(turn_id)
+    if turn is not None and _owner(correction) != (
+        turn.envelope.harness_id,
+        turn.envelope.harness_session_id,
+        turn.thread_id,
+        turn.envelope.parent_harness_session_id,
+    ):
+        target.correct(replace(correction, raw_turn_id=turn_id), by=_BY)
+
+
+def _owner(said: Correction) -> tuple[str, str, str, str | None]:
+    return (
+        said.harness_id, said.harness_session_id, said.thread_id, said.parent_harness_session_id
+    )  # fmt: skip
 
 
 def _copy_records(source: Project, target: Project) -> int:
@@ -69,13 +96,6 @@ def _marked(turn: RawTurn) -> RawTurn:
         return turn
     digest = hashlib.sha256(f"{turn.id} {line_of(turn)}".encode()).hexdigest()
     return replace(turn, request_id=f"{OF_COPY}{digest[:32]}")
-
-
-def _append(target: Store, batch: list[RawTurn], done: Copied) -> None:
-    for receipt in target.append(batch) if batch else ():
-        done.turns += 1
-        done.new += receipt.kept is Kept.NEW
-    batch.clear()
 
 
 def _copy_notes(source: Project, target: Project) -> None:

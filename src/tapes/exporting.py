@@ -141,6 +141,7 @@ def resource_spans(session: Session, rows: Sequence[Span], content: bool) -> dic
     resource = {
         "service.name": session.harness_id,
         "service.version": session.harness_version,
+        "tapes.harness.id": session.harness_id,
         "tapes.session.id": session.id,
         "tapes.session.harness_id": session.harness_session_id,
         **({} if session.org_id == NO_ORG else {"tapes.org.id": session.org_id}),

@@ -6,6 +6,8 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -27,10 +29,15 @@ from opentelemetry.trace import Status as OtelStatus
 from opentelemetry.trace import StatusCode, Tracer
 
 from tapes.errors import UnavailableStore
+from tapes.exporting import Export, Form, sessions_found
 from tapes.ingest.app import ingest_app
 from tapes.jsontext import Json
+from tapes.keeping import open_projector
 from tapes.rows import Projection, RawTurn, Session, Source, Span, SpanKind, Status
+from tapes.seeding import seed
+from tapes.store.filters import EVERYTHING
 from tapes.store.sql import SqlStore
+from tapes.store.sqlite import open_sqlite
 from tests.conftest import OpenStore
 from tests.doors import derived, door, serving
 from tests.ingest.payloads import raw_payload
@@ -431,3 +438,35 @@ def test_every_name_of_an_attribute_survives(store: SqlStore) -> None:
     (raw,) = turns(store)
     assert raw.records["attributes"] == {"a\ufffdb": "c\ufffdd", "half": "\ufffd"}
     derived(store)
+
+
+def sums_of(store: SqlStore) -> dict[str, dict[str, object]]:
+    """What counts of each session, by its own id."""
+    names = [field.name for field in fields(Session)]
+    counted = [n for n in names if n.endswith(("_tokens", "_cost_usd", "_calls"))]
+    counted += ["harness_id", "tool_result_count"]
+    return {
+        each.session.harness_session_id: {n: getattr(each.session, n) for n in counted}
+        for each in store.project().sessions().items
+    }
+
+
+@pytest.mark.row("D3")
+def test_tokens_and_money_that_left_as_otlp_come_back_unchanged(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    log = open_sqlite(tmp_path / "log.db")
+    seed(log)
+    open_projector(log).drain()
+    found = sessions_found(log.project(), EVERYTHING)
+    document = b"".join(Export(log.project(), Form.OTLP, content=True).pieces(found))
+    with door(store) as client:
+        for _ in range(2):  # the second time changes nothing
+            answer = client.post(
+                "/v1/traces", content=document, headers={"content-type": "application/json"}
+            )
+            assert (answer.status_code, answer.json()) == (200, {})
+    open_projector(store).drain()
+    assert sums_of(store) == sums_of(log)
+    assert any(each["cache_read_tokens"] for each in sums_of(log).values())
+    log.close()

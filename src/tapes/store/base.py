@@ -346,6 +346,7 @@ class Records(StrEnum):
     ERASED_TURNS = "erased_turns"
     AUDIT = "audit"
     TAPES = "tapes"
+    DROPS = "drops"
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,8 +446,14 @@ class Project(Protocol):
         """A raw turn with all its bytes. Raises DamagedStore."""
         ...
 
-    def stream_turns(self, *, session_id: str | None = None, after: int = 0) -> Iterator[RawTurn]:
-        """Raw turns in the order of arrival, one by one."""
+    def stream_turns(
+        self, *, session_id: str | None = None, after: int = 0, as_captured: bool = False
+    ) -> Iterator[RawTurn]:
+        """Raw turns in the order of arrival, one by one, each as it was corrected."""
+        ...
+
+    def corrections(self) -> Iterator[Correction]:
+        """The correction that holds of each turn that has one."""
         ...
 
     def skipped(self) -> Mapping[str, int]:

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, select, true
+from sqlalchemy import ColumnElement, Connection, bindparam, func, select, true
 
 from tapes.errors import DamagedStore
 from tapes.rows import RawTurn
-from tapes.store.base import TurnHead
+from tapes.store.base import Correction, TurnHead
 from tapes.store.bodies import body_of
 from tapes.store.database import Database
 from tapes.store.packing import NotPacked
@@ -68,8 +68,8 @@ class TurnReader:
         self._connection, self._org = connection, org_id
         self.bodies = Bodies() if bodies is None else bodies
 
-    def read(self, row: Mapping[Any, Any]) -> RawTurn:
-        """The turn of a row. Raises DamagedStore."""
+    def read(self, row: Mapping[Any, Any], *, as_captured: bool = False) -> RawTurn:
+        """The turn of a row, corrected unless it is wanted as captured. Raises DamagedStore."""
         body = body_of(self._connection, self._org, row, self.bodies)
         self.bodies.add(row["id"], body)
         try:
@@ -79,7 +79,7 @@ class TurnReader:
                 f"damaged log: turn {row['id']}: {error}",
                 "the others are untouched; restore it from a backup",
             ) from error
-        return self._corrected(turn) if row["corrected"] else turn
+        return self._corrected(turn) if row["corrected"] and not as_captured else turn
 
     def _corrected(self, turn: RawTurn) -> RawTurn:
         said = self._connection.execute(_CORRECTION, {"id": turn.id, "org": self._org}).first()
@@ -164,12 +164,29 @@ _CORRECTION = (
 
 
 def stream_turns(
-    database: Database, org_id: str, *, session_id: str | None = None, after: int = 0
+    database: Database,
+    org_id: str,
+    *,
+    session_id: str | None = None,
+    after: int = 0,
+    as_captured: bool = False,
 ) -> Iterator[RawTurn]:
     """Turns in the order of arrival; no transaction is held while the caller works."""
     where = true() if session_id is None else raw_turns.c.session_id == session_id
-    for turn, _ in _stream(database, org_id, where, after):
+    for turn, _ in _stream(database, org_id, where, after, as_captured=as_captured):
         yield turn
+
+
+def all_corrections(database: Database, org_id: str) -> Iterator[Correction]:
+    """The correction that holds of each turn that has one."""
+    newest = select(func.max(corrections.c.id)).where(corrections.c.org_id == org_id)
+    ask = select(corrections).where(
+        corrections.c.id.in_(newest.group_by(corrections.c.raw_turn_id))
+    )
+    with database.reading() as connection:
+        rows = connection.execute(ask.order_by(corrections.c.raw_turn_id)).mappings().all()
+    for row in rows:
+        yield Correction(**{name: row[name] for name in Correction.__slots__})
 
 
 def unnamed_turns(
@@ -181,7 +198,12 @@ def unnamed_turns(
 
 
 def _stream(
-    database: Database, org_id: str, where: ColumnElement[bool], after: int
+    database: Database,
+    org_id: str,
+    where: ColumnElement[bool],
+    after: int,
+    *,
+    as_captured: bool = False,
 ) -> Iterator[tuple[RawTurn, str | None]]:
     reader: TurnReader | None = None
     ask = select(raw_turns).where(raw_turns.c.org_id == org_id, where).order_by(raw_turns.c.id)
@@ -190,7 +212,7 @@ def _stream(
             reader = _moved(reader, connection, org_id)
             some = ask.where(raw_turns.c.id > after).limit(_AT_ONCE)
             rows = connection.execute(some).mappings().all()
-            turns = [(reader.read(row), row["placed"]) for row in rows]
+            turns = [(reader.read(row, as_captured=as_captured), row["placed"]) for row in rows]
         if not turns:
             return
         yield from turns

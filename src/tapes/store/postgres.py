@@ -191,7 +191,7 @@ class PostgresDatabase(Database):
         """Not ours to do. Raises UnavailableStore."""
         raise UnavailableStore(
             f"{self.name} is backed up where it runs, not into {path}",
-            f"use pg_dump, or copy the log into a file: tapes db copy {self.name} {path}",
+            f"use pg_dump, or copy the log into a file: tapes db copy {path}",
         )
 
     def damage(self) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from tapes.store.erasing import Erasing
 from tapes.store.fields import compiled
 from tapes.store.filters import EVERYTHING, Condition
 from tapes.store.lists import SESSIONS, SPAN_HEADS, Lists, last_seq, listed
-from tapes.store.logreading import TurnReader, stream_turns
+from tapes.store.logreading import TurnReader, all_corrections, stream_turns
 from tapes.store.modelforms import link_of, span_of, trace_of
 from tapes.store.people import People, unknown
 from tapes.store.records import date_tombstone, stream_records, take_records
@@ -182,9 +182,21 @@ class SqlProject:
             row = connection.execute(ask).mappings().first()
             return None if row is None else TurnReader(connection, self.org_id).read(row)
 
-    def stream_turns(self, *, session_id: str | None = None, after: int = 0) -> Iterator[RawTurn]:
+    def stream_turns(
+        self, *, session_id: str | None = None, after: int = 0, as_captured: bool = False
+    ) -> Iterator[RawTurn]:
         """Raw turns one by one."""
-        return stream_turns(self._database, self.org_id, session_id=session_id, after=after)
+        return stream_turns(
+            self._database,
+            self.org_id,
+            session_id=session_id,
+            after=after,
+            as_captured=as_captured,
+        )
+
+    def corrections(self) -> Iterator[Correction]:
+        """The correction that holds of each turn that has one."""
+        return all_corrections(self._database, self.org_id)
 
     def skipped(self) -> Mapping[str, int]:
         """How many turns show nowhere, by reason."""

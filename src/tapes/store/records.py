@@ -2,7 +2,8 @@
 
 Rule 1: records go from one log into another, of either kind, as they are and once: what is there
         already is known by what it says, not by its number. Numbers are given anew.
-Rule 2: what one log has erased is refused by the other as by the first.
+Rule 2: what became no turn is counted there at least as often as here; copying again adds nothing.
+Rule 3: what one log has erased is refused by the other as by the first.
 
 Knows nothing of turns, and nothing of who copies.
 """
@@ -17,6 +18,7 @@ from tapes.store.base import Record, Records
 from tapes.store.database import Database
 from tapes.store.tables import (
     audit,
+    drops,
     erased_turns,
     erasures,
     policies,
@@ -33,6 +35,7 @@ _TABLES: Mapping[Records, tuple[Table, tuple[str, ...]]] = {
     Records.ERASED_TURNS: (erased_turns, ("request_hash",)),
     Records.AUDIT: (audit, ("id",)),
     Records.TAPES: (tapes, ("session_id", "path")),
+    Records.DROPS: (drops, ("provider", "reason")),
 }
 # What tells an erasure, or an entry of the audit, from all others.
 _ERASURE = ("asked_at", "by", "reason", "sessions")
@@ -110,6 +113,8 @@ class _Taking:
             case Records.POLICIES | Records.ERASED_TURNS | Records.TAPES:
                 table, _ = _TABLES[record.kind]
                 return self._put(table, values)
+            case Records.DROPS:
+                return self._counted(values)
 
     def _erasure(self, record: Record) -> int | None:
         """The number here of the erasure that a record names."""
@@ -133,6 +138,14 @@ class _Taking:
         added = self._database.insert(table).on_conflict_do_nothing().returning(table.c.org_id)
         done = self._connection.execute(added, {"org_id": self._org, **values})
         return done.first() is not None
+
+    def _counted(self, values: dict[str, Any]) -> bool:
+        if self._put(drops, values):
+            return True
+        mine = self._like(drops, values, ("provider", "reason"))
+        fewer = and_(mine, drops.c.number < values["number"])
+        done = self._connection.execute(update(drops).where(fewer).values(number=values["number"]))
+        return bool(done.rowcount > 0)
 
     def _buried(self, values: dict[str, Any]) -> bool:
         if self._put(tombstones, values):
