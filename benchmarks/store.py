@@ -4,6 +4,7 @@ Times are for one turn, beside what the same database does at best with rows of 
 in batches of fifty, without packing, without indexes, without a read model.
 """
 
+import gc
 import random
 import sqlite3
 import statistics
@@ -218,6 +219,8 @@ def _seen(store: SqlStore, seconds: int) -> Iterator[Measurement]:
     waits: list[float] = []
     stop = threading.Event()
     projector = Projector(store)
+    gc.collect()
+    gc.freeze()  # as a server does when it has begun
     deriving = threading.Thread(target=projector.run, args=(stop,))
 
     def look() -> None:

@@ -34,12 +34,14 @@ _MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long sessions wait: until they are quiet, and at most; how often to look."""
+    """How long sessions wait: until they are quiet, and at most; how often to look; how many are
+    derived together, and how many where more than those wait."""
 
     quiet_ms: int = 40
     longest_ms: int = 250
     idle_ms: int = 250
     at_once: int = 32
+    at_most: int = 128
 
 
 @dataclass(slots=True)
@@ -77,6 +79,8 @@ class _Live:
 _QUICK_S = 0.02
 _REST = 4
 _LONGEST_REST_S = 0.6
+# A step that takes longer has enough of them.
+_LONG_S = 0.2
 # How much of the text of live sessions is remembered, in bytes of requests.
 _REMEMBERED = 128 * 1024 * 1024
 
@@ -90,6 +94,7 @@ class Projector:
         self._pace = pace or Pace()
         self._live: OrderedDict[tuple[str, str], _Live] = OrderedDict()
         self._size = 0
+        self._many = self._pace.at_once
         self._woken = threading.Event()
         self.total = Progress()
 
@@ -128,20 +133,26 @@ class Projector:
     def step(self, *, eager: bool = False) -> Progress:
         """Place turns and derive sessions once. `eager`: those too that have not come to rest."""
         progress = Progress()
+        began = time.monotonic()
         self._place(progress)
         now = time.time_ns()
         quiet = now if eager else now - self._pace.quiet_ms * _MS
         overdue = now if eager else now - self._pace.longest_ms * _MS
         resting = () if eager else self._resting()
-        with self._store.take(
-            self._pace.at_once, ready_at=quiet, overdue_at=overdue, but=resting
-        ) as work:
+        with self._store.take(self._many, ready_at=quiet, overdue_at=overdue, but=resting) as work:
             for org_id in dict.fromkeys(session.org_id for session in work.taken):
                 mine = [session for session in work.taken if session.org_id == org_id]
                 self._derive(org_id, mine, work, progress)
         progress.changed += work.changed
+        self._many = self._next_many(len(work.taken), time.monotonic() - began)
         _add(self.total, progress)
         return progress
+
+    def _next_many(self, taken: int, took: float) -> int:
+        """How many sessions to take next: together they cost less, but others wait for them."""
+        if taken < self._many or took > _LONG_S:
+            return max(self._many // 2, self._pace.at_once)
+        return min(self._many * 2, max(self._pace.at_most, self._pace.at_once))
 
     def _derive(self, org_id: str, taken: Sequence[Dirty], work: Work, progress: Progress) -> None:
         live = {session.session_id: self._recalled(session) for session in taken}

@@ -62,6 +62,16 @@ def test_of_equal_turns_at_once_one_is_new(store: SqlStore) -> None:
     assert sorted(kept) == sorted([Kept.NEW, *[Kept.KNOWN] * (WRITERS - 1)])
 
 
+def test_what_comes_again_among_others_is_known_and_the_others_are_kept(store: SqlStore) -> None:
+    (first,) = store.append([turn(1)])
+    for numbers in ((2, 1, 3), (3, 4, 2), (5, 6), (6, 7, 1)):
+        receipts = store.append([turn(number) for number in numbers])
+        assert all(receipt.kept in (Kept.NEW, Kept.KNOWN) for receipt in receipts)
+        assert [r.id for r, n in zip(receipts, numbers, strict=True) if n == 1] in ([], [first.id])
+    asked = [kept.request_id for kept in store.project().stream_turns()]
+    assert sorted(asked) == sorted(turn(number).request_id for number in range(1, 8))
+
+
 def test_a_turn_that_cannot_be_kept_fails_alone(store: SqlStore) -> None:
     bad = replace(turn(3), meta={"not": object()})
     turns = [turn(1), turn(2), bad, turn(4)]

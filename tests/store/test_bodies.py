@@ -8,6 +8,7 @@ from sqlalchemy import func, select, update
 
 from tapes.errors import DamagedStore
 from tapes.exchange import Request
+from tapes.projector import Projector
 from tapes.rows import RawTurn
 from tapes.store.bodies import STEP
 from tapes.store.sql import SqlStore
@@ -96,3 +97,20 @@ def test_a_damaged_body_is_named_and_those_before_it_are_read(store: SqlStore) -
     told = store.check()
     assert told
     assert all("turn 2: its request is not the one that was kept" in line for line in told)
+
+
+def test_a_body_that_a_newer_version_packed_is_named_and_holds_up_no_other(
+    store: SqlStore,
+) -> None:
+    for turn in conversation(3, 200):
+        store.append([turn])
+    store.append([chat(4, [said("user", "another")], "yes", session="another")])
+    with store.database.writing() as connection:
+        connection.execute(update(raw_turns).where(raw_turns.c.id == 3).values(way=99))
+    project = store.project()
+    assert project.turn(2) is not None
+    with pytest.raises(DamagedStore, match=r"turn 3 .*newer version") as raised:
+        project.turn(3)
+    assert "upgrade" in (raised.value.remedy or "")
+    progress = Projector(store).drain()
+    assert (progress.derived, progress.failed) == (1, 1)

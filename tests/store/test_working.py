@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
+
+from tapes import projector
 from tapes.derive.deriver import derive
-from tapes.projector import Projector
+from tapes.projector import Pace, Projector
 from tapes.store.sql import SqlStore
 from tests.turns import chat, said
 
@@ -39,3 +42,26 @@ def test_a_turn_that_comes_while_its_session_is_derived_is_not_lost(store: SqlSt
     Projector(store).drain()
     assert list(Projector(store).check()) == []
     assert store.project().stats().traces == 4
+
+
+def steps_of(store: SqlStore) -> list[int]:
+    """How many of forty sessions each step of a projector derives."""
+    store.append([chat(n, [said("user", f"hi {n}")], "yes", session=f"s{n}") for n in range(1, 41)])
+    worker = Projector(store, pace=Pace(at_once=4, at_most=16))
+    derived = [worker.step(eager=True).derived for _ in range(12)]
+    assert sum(derived) == 40
+    return [number for number in derived if number]
+
+
+def test_where_many_wait_more_are_derived_together(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(projector, "_LONG_S", float("inf"))
+    assert steps_of(store) == [4, 8, 16, 12]
+
+
+def test_what_takes_long_is_derived_a_few_at_a_time(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(projector, "_LONG_S", 0.0)
+    assert steps_of(store) == [4] * 10

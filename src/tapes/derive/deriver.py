@@ -48,6 +48,7 @@ from tapes.rows import (
     Session,
     Skipped,
     Source,
+    Span,
     Status,
     Trace,
     moments,
@@ -208,17 +209,14 @@ def _session(
     spans = [span for _, its_spans in drawn for span in its_spans] + otlp.spans
     everything = sorted([*calls, *otlp.calls], key=lambda c: (c.started, c.raw.id, c.id))
     raws = sorted([*(call.raw for call in calls), *otlp.raws], key=lambda r: (moments(r)[0], r.id))
-    session = replace(
-        _session_row(
-            session_id,
-            raws,
-            everything,
-            traces,
-            [*placing.tools.values(), *otlp.tools],
-            prices | prices_of(otlp.calls, price),
-        ),
-        kind_counts=kind_counts(spans),
-        fidelity=worst(span.fidelity for span in spans),
+    session = _session_row(
+        session_id,
+        raws,
+        everything,
+        traces,
+        spans,
+        [*placing.tools.values(), *otlp.tools],
+        prices | prices_of(otlp.calls, price),
     )
     links = [*links_of(placing, owner), *otlp.links]
     return Projection((session,), tuple(traces), tuple(spans), tuple(links)), lost
@@ -229,6 +227,7 @@ def _session_row(
     raws: Sequence[RawTurn],
     calls: Sequence[Call],
     traces: Sequence[Trace],
+    spans: Sequence[Span],
     tools: Sequence[ToolUse],
     prices: Mapping[str, Decimal | None],
 ) -> Session:
@@ -275,6 +274,8 @@ def _session_row(
         derived_model=model_of(leads),
         model_usage=model_usage(calls, prices),
         tasks=tasks_of(tools),
+        kind_counts=kind_counts(spans),
+        fidelity=worst(span.fidelity for span in spans),
     )
 
 

@@ -71,6 +71,7 @@ class Appending:
         self._database = database
         self._mutex = threading.Lock()  # for what is remembered
         self._recent = Recent()
+        self._repeats = False  # whether turns came lately that were known
         self._gate = threading.Lock()  # for who writes, and who waits
         self._is_written = False
         self._wanted: deque[_Wanted] = deque()
@@ -141,13 +142,18 @@ class Appending:
 
     def _kept(self, turns: Sequence[Prepared]) -> list[Receipt]:
         with self._mutex:
+            # To ask takes a server as long as to write, and that finds out by itself.
+            asks = self._repeats or not self._database.is_postgres
             while True:
-                batch = _Batch(self._database, self._recent, turns)
+                batch = _Batch(self._database, self._recent, turns, asks=asks)
                 try:
                     with self._database.writing() as connection:
-                        return batch.write(connection)
+                        receipts = batch.write(connection)
+                    self._repeats = any(receipt.kept is Kept.KNOWN for receipt in receipts)
+                    return receipts
                 except _LookAgain:
                     self._recent.forget()
+                    asks = True
                 except BaseException:
                     self._recent.forget()
                     raise
@@ -203,12 +209,14 @@ class _Batch:
     database: Database
     recent: Recent
     turns: Sequence[Prepared]
+    asks: bool = True  # for turns that are known, before writing any
 
     def write(self, connection: Connection) -> list[Receipt]:
         receipts: dict[int, Receipt] = {}
         fresh: list[tuple[int, Prepared]] = []
         seen: dict[tuple[str, str], int] = {}
-        known, erased = self._known(connection), self._erased(connection)
+        known = self._known(connection) if self.asks else {}
+        erased = self._erased(connection)
         for number, turn in enumerate(self.turns):
             key = (turn.org_id, turn.turn.request_id)
             if number in erased:

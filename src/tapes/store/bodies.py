@@ -18,6 +18,7 @@ from tapes.errors import DamagedStore
 from tapes.store.cuts import Cut, cut, joined, with_cuts, without_cuts
 from tapes.store.database import Database
 from tapes.store.packing import (
+    NewerWay,
     NotPacked,
     Packed,
     Way,
@@ -26,6 +27,7 @@ from tapes.store.packing import (
     pack,
     pack_against,
     unpack,
+    way_of,
 )
 from tapes.store.tables import blobs, raw_turns
 from tapes.store.turnforms import Prepared
@@ -246,10 +248,15 @@ def unpacked(
     """The body of a row, its base's body given. Raises DamagedStore."""
     try:
         data, cuts = without_cuts(row["request"])
-        packed = Packed(Way(row["way"]), data, row["prefix"], row["suffix"])
+        packed = Packed(way_of(row["way"]), data, row["prefix"], row["suffix"])
         body = unpack(packed, base)
         if cuts:
             body = joined(body, cuts, lambda hash_: _blob(connection, org_id, hash_))
+    except NewerWay as error:
+        raise DamagedStore(
+            f"turn {row['id']} cannot be read: {error}",
+            "upgrade with: pip install --upgrade tapes-py",
+        ) from error
     except (NotPacked, ValueError) as error:
         raise _damaged(row["id"], str(error)) from error
     if check_of(body) != row["body_check"]:

@@ -117,7 +117,7 @@ class SessionTurns:
         self._ids: dict[str, list[int]] = {session_id: [] for session_id in known}
         self._missing: dict[str, list[int]] = {session_id: [] for session_id in known}
         values = {"org": org_id, "sessions": list(known)}
-        for session_id, turn_id, corrected in connection.execute(_IDS, values):
+        for session_id, turn_id, corrected in connection.execute(_IDS, values).all():
             self._ids[session_id].append(turn_id)
             # A correction may be newer than what is known.
             if corrected or turn_id not in known[session_id]:

@@ -102,7 +102,7 @@ class ModelWriter:
 
     def _rows_of(self, ask: Any, session_ids: Sequence[str]) -> Iterator[Row[*tuple[Any, ...]]]:
         for some in chunks(session_ids):
-            yield from self._connection.execute(ask, {"o": self._org, "s": some})
+            yield from self._connection.execute(ask, {"o": self._org, "s": some}).all()
 
     def _stored(self, session_ids: Sequence[str]) -> dict[str, Stored]:
         found = {session_id: Stored() for session_id in session_ids}

@@ -12,7 +12,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import cache
 from hashlib import blake2b
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from tapes.jsontext import Json
@@ -37,6 +37,7 @@ AnyRow = TypeVar("AnyRow", Session, Trace, Span, Link)
 _NAMES: Mapping[type, tuple[str, ...]] = {
     kind: tuple(f.name for f in fields(kind)) for kind in (Session, Trace, Span, Link)
 }
+_ALL_OF = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
 _SPAN_HEADS = tuple(name for name in _NAMES[Span] if name not in ("input", "output"))
 _FIDELITY, _USAGE, _TASKS, _KINDS = map(
     _NAMES[Session].index, ("fidelity", "model_usage", "tasks", "kind_counts")
@@ -86,14 +87,15 @@ def link_values(link: Link) -> dict[str, Any]:
 
 
 def _values(row: Session | Trace | Span | Link) -> dict[str, Any]:
-    return {name: _plain(getattr(row, name)) for name in _NAMES[type(row)]}
+    kind = type(row)
+    return {
+        name: value if value is None or type(value) is str else _plain(value)
+        for name, value in zip(_NAMES[kind], _ALL_OF[kind](row), strict=True)
+    }
 
 
 def _plain(value: Any) -> Any:
-    kind = type(value)
-    if kind is str or value is None:  # most are
-        return value
-    if kind is int:
+    if type(value) is int:
         return whole(value)
     return value.value if isinstance(value, Enum) else value
 

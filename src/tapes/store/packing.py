@@ -4,8 +4,9 @@ An agent sends its whole conversation again with every call. Kept against the re
 request costs what it added.
 
 Rule 1: what is unpacked is what was packed, to the byte; anything else is an error, never a guess.
-Rule 2: a body that shares its beginning and its end with an earlier one keeps what lies between.
-        One that changed in several places is compressed with the earlier one as its dictionary.
+Rule 2: a body that shares its beginning and its end with an earlier one keeps what lies between,
+        compressed beside what was said just before. One that changed in several places is
+        compressed with the whole earlier one as its dictionary.
 Rule 3: a number says how bytes were packed. Ways of packing are added and never changed.
 
 Knows nothing of turns or databases.
@@ -28,6 +29,7 @@ class Way(IntEnum):
     WHOLE = 0  # by themselves, beside the common places of all turns
     SPLICED = 1  # between the beginning and the end of the base
     PATCHED = 2  # with the base as a dictionary
+    CONTINUED = 3  # as SPLICED, with the end of the beginning as a dictionary
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,10 @@ class NotPacked(ValueError):
     """The bytes are not what was packed, or the base is not the one they were packed against."""
 
 
+class NewerWay(NotPacked):
+    """The bytes were packed by a newer version, in a way that this one does not know."""
+
+
 # A third less work than level 3, for a fiftieth more space.
 _LEVEL = 2
 # What is changed in more than this is tried with the base as its dictionary.
@@ -51,6 +57,10 @@ _LARGE = 16 * 1024
 # Shorter beginnings are not worth a base that has to be read first.
 _WORTH = 512
 _WINDOW_LIMIT = 2**27
+# So much of the beginning is the dictionary of what continues: part of that way, never to change.
+_NEAR = 64 * 1024
+# To take in a dictionary costs as much as to compress ten times so much.
+_WORTH_CONTINUING = 512
 
 
 # --- packing ----------------------------------------------------------------------------------
@@ -68,13 +78,18 @@ def pack_against(data: bytes, base: bytes) -> Packed | None:
     suffix = common_suffix(data, base, min(len(data), len(base)) - prefix)
     between = len(data) - prefix - suffix
     if between > _LARGE and between > len(data) // 8:
-        patch = _patch(data, base)
+        patch = _compressed(data, base)
         if len(patch) < between // 8:
             return Packed(Way.PATCHED, patch)
     if prefix + suffix < _WORTH:
         return None
     middle = data[prefix : len(data) - suffix]
-    return Packed(Way.SPLICED, squeezed(middle), prefix, suffix)
+    spliced = squeezed(middle)
+    if len(spliced) > _WORTH_CONTINUING and prefix > _WORTH_CONTINUING:
+        continued = _compressed(middle, base[max(prefix - _NEAR, 0) : prefix])
+        if len(continued) < len(spliced):
+            return Packed(Way.CONTINUED, continued, prefix, suffix)
+    return Packed(Way.SPLICED, spliced, prefix, suffix)
 
 
 def unpack(packed: Packed, base: bytes | None = None) -> bytes:
@@ -84,11 +99,23 @@ def unpack(packed: Packed, base: bytes | None = None) -> bytes:
     if base is None:
         raise NotPacked("the body that it was packed against is missing")
     if packed.way is Way.PATCHED:
-        return _unpatch(packed.data, base)
+        return _decompressed(packed.data, base)
     if packed.prefix + packed.suffix > len(base):
         raise NotPacked("the body that it was packed against is shorter than what they share")
-    end = base[len(base) - packed.suffix :]
-    return base[: packed.prefix] + spread(packed.data) + end
+    beginning, end = base[: packed.prefix], base[len(base) - packed.suffix :]
+    if packed.way is Way.CONTINUED:
+        return beginning + _decompressed(packed.data, beginning[-_NEAR:]) + end
+    return beginning + spread(packed.data) + end
+
+
+def way_of(number: int) -> Way:
+    """The way of packing that has a number. Raises NewerWay."""
+    try:
+        return Way(number)
+    except ValueError:
+        raise NewerWay(
+            f"it was packed by a newer version, in a way ({number}) that this one does not know"
+        ) from None
 
 
 def check_of(data: bytes) -> int:
@@ -176,17 +203,22 @@ def spread(data: bytes) -> bytes:
         raise NotPacked(str(error)) from error
 
 
-def _patch(data: bytes, base: bytes) -> bytes:
+def _compressed(data: bytes, base: bytes) -> bytes:
     window = max(10, min((len(data) + len(base)).bit_length(), 27))
     parameters = zstandard.ZstdCompressionParameters.from_level(
-        _LEVEL, source_size=len(data), dict_size=len(base), window_log=window
+        _LEVEL,
+        source_size=len(data),
+        dict_size=len(base),
+        window_log=window,
+        write_dict_id=False,
+        write_checksum=False,
     )
     return zstandard.ZstdCompressor(
         dict_data=_dictionary(base), compression_params=parameters
     ).compress(data)
 
 
-def _unpatch(data: bytes, base: bytes) -> bytes:
+def _decompressed(data: bytes, base: bytes) -> bytes:
     decompressor = zstandard.ZstdDecompressor(
         dict_data=_dictionary(base), max_window_size=_WINDOW_LIMIT
     )

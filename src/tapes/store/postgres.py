@@ -218,6 +218,8 @@ def _prepare(connection: psycopg.Connection[Any], _: Any) -> None:
             "SELECT set_config('synchronous_commit', 'on', false)"
             " WHERE current_setting('synchronous_commit') = 'off'"
         )
+        # A plan that was made while a table was empty reads all of it when it is large.
+        cursor.execute("SET plan_cache_mode = force_custom_plan")
     connection.commit()
 
 
