@@ -1,12 +1,15 @@
 """Sessions from the command line: look, search, follow, erase, move, freeze."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tapes.cli.main import run
+from tapes.prices import Price, Prices
+from tapes.projector import Projector
 from tapes.store.sqlite import open_sqlite
 from tests.turns import chat, said
 
@@ -41,6 +44,19 @@ def test_the_list_shows_the_latest_and_what_a_query_finds(
     assert [s["harness_id"] for s in first["sessions"]] == ["claude"]
     assert run(["sessions", "list", "colour:red"]) == 2
     assert "there are:" in capsys.readouterr().err
+
+
+def test_a_sum_of_money_says_how_many_calls_it_leaves_out(
+    in_tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_sqlite(in_tmp_path / ".tapes" / "tapes.db")
+    known = Price(model="paid", input=Decimal(1200), output=Decimal(0))
+    ask = [said("user", "hi")]
+    store.append([chat(1, ask, "a", model="paid"), chat(2, ask, "b", model="acme-local-7b")])
+    Projector(store, price=Prices([known], table=False)).drain()
+    store.close()
+    assert "$0.12 + 1 unpriced call\n" in typed(capsys, "sessions", "show", "s")
+    assert "$0.12+" in typed(capsys, "sessions", "list")
 
 
 def test_an_empty_log_says_what_to_do(
