@@ -68,7 +68,7 @@ REFUSALS = {**every(CassetteError), **every(TapesError)}
 def test_no_refusal_has_a_status_that_an_sdk_tries_again(name: str) -> None:
     # As Cohere's SDK decides, which looks at no header.
     error = REFUSALS[name]
-    refused = error.__new__(error)
+    refused: Any = BaseException.__new__(error)
     TapesError.__init__(refused, "x") if issubclass(error, TapesError) else None
     refused.message, refused.remedy = "x", ""
     status = read_responses(refusal(refused, Dialect.COHERE)).status
