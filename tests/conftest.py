@@ -37,8 +37,10 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def reference_data() -> Path:
     """The folder of golden cases that the project is checked against where it is at hand."""
     path = os.environ.get("TAPES_REFERENCE_DATA")
-    if not path or not Path(path).is_dir():
-        pytest.skip("TAPES_REFERENCE_DATA names no folder of reference data")
+    if not path:
+        pytest.skip("no reference data here: TAPES_REFERENCE_DATA is not set")
+    if not Path(path).is_dir():
+        pytest.fail(f"TAPES_REFERENCE_DATA is no folder: {path}")
     return Path(path)
 
 

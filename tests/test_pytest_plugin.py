@@ -352,8 +352,6 @@ def test_allowed_hosts_pass_by(suite: Suite, server: Server) -> None:
 
 @pytest.mark.parametrize("runner", ["asyncio", "anyio"])
 def test_async_tests_have_their_tapes(suite: Suite, server: Server, runner: str) -> None:
-    if runner == "asyncio":
-        pytest.importorskip("pytest_asyncio")
     suite.write(
         "test_it.py",
         ASK

@@ -1,6 +1,5 @@
 """A suite that was written for the `vcr` marker runs unchanged, on the cassettes that it has."""
 
-import importlib.util
 import shutil
 from pathlib import Path
 
@@ -85,9 +84,6 @@ def test_a_matcher_of_ones_own_is_an_error_that_names_what_to_write(vcr_suite: S
 
 
 @pytest.mark.long
-@pytest.mark.skipif(
-    importlib.util.find_spec("pytest_recording") is None, reason="needs pytest-recording"
-)
 def test_with_pytest_recording_installed_its_words_stay_its_own(vcr_suite: Suite) -> None:
     vcr_suite.write(
         "tests/test_ours.py",

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,6 @@ import pytest
 import tapes
 
 SOURCES = {"PYTHONPATH": str(Path(tapes.__file__).parents[1])}
-
-needs_the_recorder = pytest.mark.skipif(
-    find_spec("tapes.using") is None or find_spec("openai") is None,
-    reason="needs the recorder for HTTP clients and the openai SDK",
-)
 
 
 def demo(*args: str, first: str = "", **environ: str) -> "subprocess.CompletedProcess[str]":
@@ -30,7 +24,6 @@ def demo(*args: str, first: str = "", **environ: str) -> "subprocess.CompletedPr
     )
 
 
-@needs_the_recorder
 @pytest.mark.row("N06")
 def test_the_demo_replays_streams_misses_and_counts(in_tmp_path: Path) -> None:
     done = demo("--at-once")
@@ -48,7 +41,6 @@ def test_the_demo_replays_streams_misses_and_counts(in_tmp_path: Path) -> None:
     assert list(in_tmp_path.iterdir()) == []
 
 
-@needs_the_recorder
 def test_the_demo_replays_whatever_the_environment_says(in_tmp_path: Path) -> None:
     loud = {"DEMO_LIVE": "1", "CASSETTE_MODE": "live", "CASSETTE_LIVE_BUDGET": "5"}
     found = json.loads(demo("--at-once", "--json", **loud).stdout)
@@ -60,7 +52,6 @@ def test_the_demo_replays_whatever_the_environment_says(in_tmp_path: Path) -> No
     assert found["streams"][0]["answered"].count("ShoppingCart") == 2
 
 
-@needs_the_recorder
 def test_the_demo_keeps_the_recorded_pauses_unless_told_otherwise() -> None:
     found = json.loads(demo("--json").stdout)
     assert found["seconds"] >= 0.89 + 1.26

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Ended, command, environment, typed
+from tests.parts import absent
 from tests.proxies import chat
 from tests.servers import answer, serving
 
@@ -117,9 +118,10 @@ def test_a_wrong_setting_runs_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.row("F10")
 def test_curl_is_led_through_the_proxy(tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        absent("curl is not installed")
     line = (
         "curl -sS $OPENAI_BASE_URL/chat/completions -H 'Content-Type: application/json'"
         f" -d '{chat('x').decode()}'"

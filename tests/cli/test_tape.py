@@ -176,7 +176,6 @@ def test_stats_tell_what_was_saved(
 
 
 def test_stats_price_a_known_model(tmp_path: Path, typed_json: Callable[..., Any]) -> None:
-    pytest.importorskip("genai_prices")
     from dataclasses import replace
 
     usage = {"prompt_tokens": 1_000_000, "completion_tokens": 0}

@@ -9,19 +9,15 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from openai import NotFoundError, OpenAI
 
 from tapes.canonical import HTTP_1, key_of_exchange_request
+from tapes.demo import conversation
 from tapes.exchange import Request, Response
 from tapes.scanning import scan
 from tapes.tape.base import MemoryTape
 from tapes.tape.kinds import open_tape
 from tapes.tape.mending import verify
-
-pytest.importorskip("openai")
-
-from openai import NotFoundError, OpenAI
-
-from tapes.demo import conversation
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import pytest
 
 from tests.commands import environment
 from tests.npm import node_modules_of
+from tests.parts import absent
 from tests.servers import Received, Wire, answer
 from tests.services.hosting import Hosting, hosting, serving_service
 from tests.services.making import document, tool_operation
@@ -51,7 +52,7 @@ def packages() -> Path:
     found = node_modules_of(HOME)
     version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
     if int(version.lstrip("v").partition(".")[0]) < OLDEST_NODE:
-        pytest.skip(f"the clients need node {OLDEST_NODE}, and this is {version.strip()}")
+        absent(f"the clients need node {OLDEST_NODE}, and this is {version.strip()}")
     return found
 
 

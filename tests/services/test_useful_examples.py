@@ -108,8 +108,6 @@ def refresh(host: Hosting) -> Json:
     [("words", "assertions of invoice totals"), ("local", "unit test broken by wrong arithmetic")],
 )
 def test_spans_are_found_by_what_they_say(embedder: str, query: str) -> None:
-    if embedder == "local":
-        pytest.importorskip("wordllama")
     environ = {"CASSETTE_EMBEDDER": embedder}
     with (
         reading() as (served, base),

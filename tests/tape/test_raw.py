@@ -1,5 +1,4 @@
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +6,7 @@ import pytest
 from tapes.errors import DamagedTape, NewerTape, UnknownKey, UnreadableTape
 from tapes.tape.raw import Fault, exchanges, key_that_begins, kind_of_existing, open_rows
 from tests.making import KINDS, assorted, call, contents, large, tape_in
+from tests.tape.faults import without_rights
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,10 +113,9 @@ def test_what_is_no_beginning_of_a_key_is_refused(tmp_path: Path, begin: str) ->
         key_that_begins(path, begin)
 
 
-def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("nothing is unreadable for root")
-    path = Path(tape_in(tmp_path, "jsonl", [call("one")]))
-    path.chmod(0)
-    with pytest.raises(UnreadableTape, match="Permission denied"), open_rows(path):
-        pass
+def test_an_unreadable_file_is_an_error() -> None:
+    with without_rights() as folder:
+        path = Path(tape_in(folder, "jsonl", [call("one")]))
+        path.chmod(0)
+        with pytest.raises(UnreadableTape, match="Permission denied"), open_rows(path):
+            pass
