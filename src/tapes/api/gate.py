@@ -17,7 +17,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -27,6 +26,7 @@ from tapes.api.keys import Caller, Keys
 from tapes.api.metrics import Metrics
 from tapes.api.replies import problem, problem_reply
 from tapes.doors import USUAL, Door, misdirected
+from tapes.request_ids import identified, request_id_of
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,6 @@ OPEN_PATHS = frozenset({"/", "/ping", "/healthz", "/swagger"})
 OPEN_FOLDER = "/ui/"
 # What services are sent is bounded by their own limits; to call one is not to change the log.
 _SERVICES = re.compile(r"/v1/(cassettes|mcp)(/.*)?", re.IGNORECASE)
-_REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-_ID = b"x-request-id"
 _NO_GUESS = (b"x-content-type-options", b"nosniff")
 # To find out how they would begin takes as long as to answer them.
 _ENDLESS = ("/v1/changes/stream", "/v1/export")
@@ -143,9 +141,9 @@ class Gate:
         began = time.monotonic()
         scope = {**scope}  # the server's own stays as it is: it looks at the method again
         method = scope["method"]
-        answer = _Answer(_request_id(scope))
-        others = [pair for pair in scope["headers"] if pair[0] != _ID]
-        scope["headers"] = [*others, (_ID, answer.request_id.encode())]
+        request_id = request_id_of(scope["headers"])
+        answer = _Answer(request_id.decode())
+        scope["headers"] = identified(scope["headers"], request_id)
         self._metrics.begin()
         try:
             await self._answer(scope, receive, _Sending(send, answer, method), answer)
@@ -236,10 +234,8 @@ class _Sending:
         """Send a part of the answer."""
         if message["type"] == "http.response.start":
             self._answer.status = message["status"]
-            said = ((_ID, self._answer.request_id.encode()), _NO_GUESS)
-            names = [name for name, _ in said]
-            headers = [pair for pair in message.get("headers", ()) if pair[0] not in names]
-            headers += said
+            headers = identified(message.get("headers", ()), self._answer.request_id.encode())
+            headers = [pair for pair in headers if pair[0] != _NO_GUESS[0]] + [_NO_GUESS]
             message = {**message, "headers": headers}
         elif message["type"] == "http.response.body":
             self._answer.ended = not message.get("more_body", False)
@@ -250,11 +246,6 @@ class _Sending:
 
 def _refused(status: int, code: str, detail: str) -> Response:
     return problem_reply(problem(status, code, detail))
-
-
-def _request_id(scope: Scope) -> str:
-    given = _header(scope, _ID)
-    return given if _REQUEST_ID.fullmatch(given) else str(uuid4())
 
 
 def _header(scope: Scope, name: bytes) -> str:

@@ -25,7 +25,8 @@ from collections.abc import Awaitable, Callable, Collection
 from urllib.parse import parse_qs, urlsplit
 
 from tapes.access import Access
-from tapes.services.calling import REQUEST_ID, TOKEN_HEADER, Caller, request_id_of
+from tapes.request_ids import identified, request_id_of
+from tapes.services.calling import TOKEN_HEADER, Caller
 from tapes.services.discovery import discovery, source_id, tool_list
 from tapes.services.merging import Aggregate
 from tapes.services.registry import Registry, Snapshot
@@ -100,9 +101,8 @@ class ServicesApp:
             await self._other(scope, receive, send)
             return
         request_id = request_id_of(scope["headers"])
-        others = [pair for pair in scope["headers"] if pair[0] != REQUEST_ID]
-        scope = {**scope, "headers": [*others, (REQUEST_ID, request_id)]}
-        send = _identified(send, request_id)
+        scope = {**scope, "headers": identified(scope["headers"], request_id)}
+        send = _identifying(send, request_id)
         refused = self._why_not(scope)
         if refused is not None:
             await reply_error(send, *refused)
@@ -222,13 +222,12 @@ class ServicesApp:
         await reply(send, 200, ordered(said))
 
 
-def _identified(send: Send, request_id: bytes) -> Send:
+def _identifying(send: Send, request_id: bytes) -> Send:
     """Sends an answer under the id of its request (rule 3)."""
 
-    async def identified(message: Message) -> None:
+    async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
-            others = [pair for pair in message.get("headers", ()) if pair[0] != REQUEST_ID]
-            message = {**message, "headers": [*others, (REQUEST_ID, request_id)]}
+            message = {**message, "headers": identified(message.get("headers", ()), request_id)}
         await send(message)
 
-    return identified
+    return sent

@@ -11,8 +11,6 @@ Knows nothing of ASGI or MCP.
 """
 
 import hmac
-import random
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
@@ -24,10 +22,8 @@ from tapes.services.admission import Service
 from tapes.services.traffic import Limits, Traffic
 
 TOKEN_HEADER = b"x-tapes-token"
-REQUEST_ID = b"x-request-id"
 SERVICE_HEADER = b"x-tapes-cassette"
 TIMEOUT_HEADER = b"x-tapes-timeout-ms"
-_UUID4 = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _OUR_COOKIES = (b"tapes_", b"__host-tapes_", b"__secure-tapes_")
 # Headers of an answer that a browser takes for a word of the whole origin, not of one path.
 ORIGIN_WIDE = frozenset(
@@ -140,17 +136,3 @@ def answer_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
         if name not in ORIGIN_WIDE
         and not (name == b"set-cookie" and value.strip().lower().startswith(_OUR_COOKIES))
     ]
-
-
-def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The request's own id where it is a canonical UUID v4, or a new one."""
-    for name, value in headers:
-        if name == REQUEST_ID:
-            if _UUID4.fullmatch(value):
-                return value
-            break
-    # Nothing rests on its being a secret, and the system's randomness costs a call of the kernel.
-    bits = b"%032x" % random.getrandbits(128)
-    variant = b"89ab"[bits[16] & 3 : (bits[16] & 3) + 1]
-    parts = (bits[:8], bits[8:12], b"4" + bits[13:16], variant + bits[17:20], bits[20:])
-    return b"-".join(parts)

@@ -19,9 +19,9 @@ from collections.abc import AsyncIterator
 
 from tapes.errors import BrokenAnswer, Busy, TapesError, TooSlow, Unreachable
 from tapes.forwarding import Answer, Body, Headers, forwarded, sent_on
+from tapes.request_ids import REQUEST_ID
 from tapes.services.admission import Service
 from tapes.services.calling import (
-    REQUEST_ID,
     SERVICE_HEADER,
     Caller,
     answer_headers,
