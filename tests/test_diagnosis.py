@@ -45,6 +45,12 @@ def refusal(recorded: Said, asked: Said, declared: Declared | None = None) -> An
     return verdict.error
 
 
+def test_a_request_that_names_no_model_asks_for_no_other() -> None:
+    error = refusal(ASKED, {name: value for name, value in ASKED.items() if name != "model"})
+    assert "model" in str(error)
+    assert "likely" not in str(error)
+
+
 @pytest.mark.row("N15")
 @pytest.mark.parametrize(
     ("asked", "kind", "evidence"),

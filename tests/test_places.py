@@ -1,5 +1,6 @@
 """Places and leaves, and where two requests differ."""
 
+from tapes.exchange import Request
 from tapes.places import differences, leaves, leaves_of, pointer_of
 
 
@@ -15,3 +16,10 @@ def test_empty_containers_are_leaves() -> None:
 def test_what_holds_others_is_no_difference_of_its_own() -> None:
     found = differences(leaves_of({"a": [], "ab": 1}), leaves_of({"a": [1], "ab": 1}))
     assert [one.place for one in found] == ["a[0]"]
+
+
+def test_a_request_without_a_body_has_no_place_for_one() -> None:
+    url, media = "https://a.test/v1/chat", (("content-type", "application/json"),)
+    asked, recorded = Request("GET", url, (), b""), Request("POST", url, media, b'{"model":"m"}')
+    found = differences(leaves_of(asked), leaves_of(recorded))
+    assert {one.place for one in found} == {"method", "headers.content-type", "model"}

@@ -190,12 +190,12 @@ class _Difference:
         return Place(self.place, self.asked, self.recorded, diff)
 
     def cause(self) -> Cause | None:
+        if not self._are_texts:
+            return None
         if self.place == "model":
             return Cause(
                 "model", self.place, f"another model: recorded {self.recorded}, asked {self.asked}"
             )
-        if not self._are_texts:
-            return None
         if " ".join(self.asked.split()) == " ".join(self.recorded.split()):
             return Cause("whitespace", self.place, f"{self.place} differs in white space alone")
         if _same_json(self.asked, self.recorded):

@@ -59,8 +59,10 @@ def leaves_of(
 def leaves_of_identity(identity: Mapping[str, Json]) -> dict[str, Json]:
     """The same for an identity over HTTP that somebody has already."""
     body = identity["body"]
-    inner = body.get("json") if isinstance(body, dict) and "json" in body else body
     head = {name: identity[name] for name in ("method", "path", "query", "headers")}
+    if body is None:
+        return dict(leaves(head))
+    inner = body.get("json") if isinstance(body, dict) and "json" in body else body
     return dict([*leaves(head), *leaves(inner)])
 
 
