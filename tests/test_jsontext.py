@@ -16,6 +16,7 @@ from tapes.jsontext import (
     MAX_DEPTH,
     Copies,
     canonical,
+    canonical_of_read,
     compact,
     deeper_than,
     fast_canonical,
@@ -243,6 +244,11 @@ def test_read_takes_escaped_pairs_and_deep_values() -> None:
     assert read(b'"\\ud83d\\ude42"') == "🙂"
     assert read(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH) is not None
     assert read(b"1e-999") == 0.0
+
+
+@given(JSON | st.floats(allow_nan=False, allow_infinity=False))
+def test_what_was_read_has_the_same_canonical_text_by_the_shorter_way(value: Any) -> None:
+    assert canonical_of_read(value) == plain(value, False)
 
 
 # --- depth

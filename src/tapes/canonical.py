@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from tapes.credentials import is_credential_parameter
 from tapes.errors import NotCanonical, OversizeBody, UndecodableBody, UnknownCanonicalizer
 from tapes.exchange import Headers, Request, header
-from tapes.jsontext import Json, canonical, read
+from tapes.jsontext import Json, canonical, canonical_of_read, read
 from tapes.varying import Rule, vary_json, vary_text
 from tapes.wire import KNOWN_CODINGS, codings, decoded
 
@@ -133,7 +133,7 @@ def http_identity(
 
 def http_text(identity: Mapping[str, Json]) -> str:
     """The canonical text of an HTTP identity."""
-    return canonical(dict(identity))
+    return canonical_of_read(identity)
 
 
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")

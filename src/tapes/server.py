@@ -10,6 +10,7 @@ import contextlib
 import gc
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import sys
@@ -20,7 +21,7 @@ from typing import Any
 from uuid import UUID
 
 from tapes.access import LOOPBACK_NAMES, Access, name_of, token_hash
-from tapes.budget import Limits
+from tapes.budget import Limits, latch_is_on
 from tapes.capture.asked import ProxyMode, Setup
 from tapes.capture.desk import Desk
 from tapes.capture.proxy import Proxy
@@ -64,11 +65,14 @@ def proxy_setup(
     """
     mode = _mode(settings)
     listen = Listen.of(settings["proxy.listen"])
+    # Nobody changes the environment of a server that runs: it is read once.
+    limits = Limits.of(os.environ) if limits is None else limits
+    latch = latch_is_on(os.environ)
     upstreams = {**(further_upstreams or {}), **settings["proxy.upstreams"]}
     routes = Routes.of(upstreams, settings["proxy.upstream"], any_url=listen.is_loopback)
 
     def opened(tape: str | Tape) -> Cassette:
-        return Cassette(tape, str(mode), limits=limits, repeated=repeated)
+        return Cassette(tape, str(mode), limits=limits, latch=latch, repeated=repeated)
 
     return Setup(
         mode=mode,

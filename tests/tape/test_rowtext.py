@@ -29,7 +29,7 @@ def test_what_is_written_reads_the_same_and_is_the_same_with_every_writer(value:
     for written in (line, text):
         assert json.dumps(read_row(written, "t", "line 1")) == json.dumps(value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rowtext, "_IS_LIKE_PYTHON", False)
+        patch.setattr(rowtext, "orjson", None)
         assert (write_row(value), write_file(value)) == (line, text)
 
 

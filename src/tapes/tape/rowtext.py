@@ -7,12 +7,11 @@ Knows nothing of what is in a row.
 """
 
 import json
-import re
 from typing import Any
 
 from tapes.errors import NotAnAnswer
 from tapes.exchange import damaged
-from tapes.jsontext import Json, compact, orjson, require_json
+from tapes.jsontext import Json, compact, is_like_python, orjson, require_json
 
 BOM = b"\xef\xbb\xbf"
 
@@ -62,22 +61,16 @@ _LINE = (
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
 _INDENTED = 0 if orjson is None else _LINE | orjson.OPT_INDENT_2
-# Numbers that Python writes otherwise than the fast writer: small ones.
-_SMALL = re.compile(rb"[0-9]e-[0-9]|0\.0000")
-_PROBE = [1e16, 1.5e300, 1e15, -0.0, 0.1, 0.0001]
-_IS_LIKE_PYTHON = orjson is not None and orjson.dumps(_PROBE) == compact(_PROBE).encode()
 
 
 def _fast(row: Json, option: int) -> bytes | None:
-    if not _IS_LIKE_PYTHON:
+    if orjson is None:
         return None
     try:
         text: bytes = orjson.dumps(row, option=option)
     except TypeError:  # integers beyond 64 bits, lone surrogates, great depth
         return None
-    if (b"e-" in text or b"0.0000" in text) and _SMALL.search(text):
-        return None
-    return text
+    return text if is_like_python(text) else None
 
 
 def _slow(row: Json, write: Any) -> bytes:
