@@ -24,6 +24,7 @@ from tapes.capture.refusals import answer, refusal, without_body
 from tapes.capture.relay import Client
 from tapes.capture.upstream import UpstreamConnection
 from tapes.capture.watching import Watch
+from tapes.capture.workers import log_failure
 from tapes.errors import CassetteError, TapeFailed
 from tapes.exchange import State
 from tapes.permit import Permit, Unstored
@@ -278,7 +279,7 @@ class Relayed:
     ) -> None:
         error = result if isinstance(result, BaseException) else None
         if error is not None:
-            log.error("an answer could not be kept", exc_info=error)
+            log_failure(log, "an answer could not be kept", error)
         self._desk.keepers.is_over(permit)
         if self._asked.cassette is not None:
             self._desk.landed(self._asked.cassette, permit.key)

@@ -23,6 +23,7 @@ from tapes.capture.relay import Client
 from tapes.capture.relayed import Relayed
 from tapes.capture.replies import Reply, reply_of
 from tapes.capture.watching import Outcome, Watch
+from tapes.capture.workers import log_failure
 from tapes.cassette import Busy, Cassette, Play, Refusal, Verdict
 from tapes.errors import CassetteError, TapeFailed, TapesError
 from tapes.exchange import Exchange, Request, State
@@ -140,7 +141,7 @@ class Gathered:
     def _carry_out(self, verdict: Verdict | CassetteError | Exception) -> None:
         if self._left:
             if isinstance(verdict, Permit):
-                self._desk.keepers.do(partial(verdict.failed, we_left=False), log_failure)
+                self._desk.keepers.do(partial(verdict.failed, we_left=False), _note_failure)
                 self._desk.landed(self._cassette, verdict.key)
             return
         match verdict:
@@ -155,7 +156,7 @@ class Gathered:
             case CassetteError() | TapesError() as error:
                 self.refuse(error)
             case Exception() as error:
-                log.error("a request could not be decided", exc_info=error)
+                log_failure(log, "a request could not be decided", error)
                 self.refuse(TapeFailed(f"the request could not be decided: {type(error).__name__}"))
 
     def _wait(self, busy: Busy) -> None:
@@ -255,10 +256,10 @@ def watch_played(watch: Watch, body: bytes, exchange: Exchange) -> None:
     watch.end(State.COMPLETE)
 
 
-def log_failure(result: object) -> None:
+def _note_failure(result: object) -> None:
     """What a piece of work that nobody waits for came to."""
     if isinstance(result, BaseException):
-        log.error("what was cut off could not be kept", exc_info=result)
+        log_failure(log, "what was cut off could not be kept", result)
 
 
 def _attempt(question: Callable[[], Verdict | None]) -> Verdict | CassetteError | Exception | None:

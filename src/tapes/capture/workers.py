@@ -6,6 +6,7 @@ woken once for all that is done.
 
 import asyncio
 import contextlib
+import logging
 import queue
 import threading
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from tapes.errors import CassetteError
+from tapes.errors import CassetteError, TapesError
 
 Result = TypeVar("Result")
 _Work = tuple[Callable[[], Any], Callable[[Any], None]]
@@ -107,3 +108,9 @@ def outcome_of(work: Callable[[], Result]) -> Result | CassetteError | Exception
         return work()
     except (CassetteError, Exception) as error:  # noqa: BLE001  # handed on as a value
         return error
+
+
+def log_failure(log: logging.Logger, what: str, error: BaseException) -> None:
+    """Write down what failed: an error of ours says all there is to say, others say where."""
+    is_ours = isinstance(error, CassetteError | TapesError)
+    log.error("%s: %s", what, error, exc_info=None if is_ours else error)
