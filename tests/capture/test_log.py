@@ -1,5 +1,6 @@
 """The log's lane: what is noticed is kept, waits on disk, or is counted; nobody waits for it."""
 
+import errno
 import textwrap
 import threading
 import time
@@ -233,6 +234,36 @@ def test_where_even_memory_is_full_what_is_lost_is_counted(store: SqlStore, tmp_
         log.notice(noticed())
         wait_until(lambda: log.is_idle)
         assert (log.counts()["lost"], log.counts()["drop sem_full"]) == (1, 1)
+
+
+class FullSpool(Spool):
+    """One on a disk that is full."""
+
+    def put(self, turns: Sequence[RawTurn]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_is_lost_is_said_now_and_then_and_when_it_is_over(
+    store: SqlStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    back = threading.Event()
+
+    def opened() -> Store:
+        if not back.is_set():
+            raise UnavailableStore("the disk is full", "free space")
+        return store
+
+    log = Log(opened, FullSpool(tmp_path / "spool"), bounds=QUICK)
+    for text in number_of(20):
+        log.notice(noticed(text))
+        wait_until(lambda: log.counts().get("lost", 0) + log.counts().get("kept new", 0) > 0)
+    wait_until(lambda: log.counts()["lost"] == 20)
+    back.set()
+    wait_until(lambda: "takes turns again" in caplog.text)
+    log.close()
+    said = [record.getMessage() for record in caplog.records if "lost" in record.getMessage()]
+    assert len(said) == 2
+    assert sum(int(part) for text in said for part in text.split() if part.isdigit()) == 20
 
 
 def test_noticing_takes_no_time(store: SqlStore, tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ _MB = 1024 * 1024
 # How long a store that failed is left alone at first, and how often an idle log looks around.
 _FIRST_PAUSE_S = 0.05
 _LOOK_S = 1.0
+# How often it is said that turns are being lost.
+_SAY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,9 @@ class Log:
         self._all_came = False
         self._counts: Counter[str] = Counter()
         self._drops: Counter[tuple[str, str, str]] = Counter()
+        self._is_down = False
+        self._lost_unsaid = 0
+        self._lost_said_at = -_SAY_S
         self._cleaning = threading.Thread(target=self._clean, name="tapes log, cleaning")
         self._writing = threading.Thread(target=self._write, name="tapes log, writing")
         for thread in (self._cleaning, self._writing):
@@ -230,9 +235,10 @@ class Log:
         try:
             self._spool.put(turns)
         except OSError as error:
-            log.error("%d turns are lost: the spool cannot be written: %s", len(turns), error)
             with self._lock:
                 self._counts["lost"] += len(turns)
+                self._lost_unsaid += len(turns)
+            self._say_lost(error)
             for turn in turns:
                 self.drop(_url_of(turn), DropReason.SEM_FULL)
             return False
@@ -255,6 +261,7 @@ class Log:
                 self._keep(batch)
                 self._tell_drops()
                 self._drain()
+                self._say_up()
                 pause = _FIRST_PAUSE_S
             except Exception as error:  # noqa: BLE001  # it goes on when the store is back
                 self._say_down(error)
@@ -369,8 +376,25 @@ class Log:
         with self._in_order, self._lock:
             self._spools = files is not None and not self._spool.is_empty
 
+    def _say_lost(self, error: OSError) -> None:
+        with self._lock:
+            if time.monotonic() - self._lost_said_at < _SAY_S:
+                return
+            self._lost_said_at = time.monotonic()
+            lost, self._lost_unsaid = self._lost_unsaid, 0
+        log.error("%d turns are lost: the spool cannot be written: %s", lost, error)
+
+    def _say_up(self) -> None:
+        if not self._is_down:
+            return
+        with self._lock:
+            self._is_down = False
+            lost, self._lost_unsaid = self._lost_unsaid, 0
+        log.warning("the log takes turns again%s", f"; {lost} more were lost" if lost else "")
+
     def _say_down(self, error: Exception) -> None:
         with self._lock:
+            self._is_down = True
             self._counts["failures"] += 1
         if isinstance(error, TapesError):
             log.warning("the log goes on later, turns wait on disk: %s", error.message)
