@@ -239,7 +239,7 @@ def test_where_even_memory_is_full_what_is_lost_is_counted(store: SqlStore, tmp_
 class FullSpool(Spool):
     """One on a disk that is full."""
 
-    def put(self, turns: Sequence[RawTurn]) -> None:
+    def put(self, turns: Sequence[RawTurn]) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 

@@ -35,6 +35,14 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == f"tapes {tapes.__version__}\n"
 
 
+def test_it_is_there_by_the_name_of_its_package() -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "tapes", "--version"],
+        capture_output=True, text=True, check=True, env={**os.environ, **SOURCES},
+    )  # fmt: skip
+    assert said.stdout == f"tapes {tapes.__version__}\n"
+
+
 def test_the_help_shows_a_newcomer_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     shown = capsys.readouterr().out
