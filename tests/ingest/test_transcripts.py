@@ -84,6 +84,19 @@ def test_a_session_of_codex_is_told_by_its_rollouts_alone(store: SqlStore) -> No
     assert rows.traces[0].response_preview == "One test fails."
 
 
+def test_a_fork_of_codex_tells_nothing_that_was_not_said(store: SqlStore) -> None:
+    rows = shown(store, DATA.parent / "codex-0.171" / "sessions")
+    (trace,) = rows.traces
+    assert (trace.user_prompt, trace.response_preview) == (
+        "DELEGATE this", "The sub-agent counted.",
+    )  # fmt: skip
+    assert [span.model for span in llm(rows)] == ["gpt-6.2-sol"] * 5
+    assert all(span.output for span in llm(rows))
+    (agent,) = (span for span in rows.spans if span.name == "subagent")
+    assert (agent.anchor, agent.agent) == ("transcript", "Goodall")
+    assert by_id(rows)[agent.parent_span_id].name == "spawn_agent"
+
+
 @pytest.mark.parametrize("wire_first", [True, False], ids=["wire-first", "transcript-first"])
 @pytest.mark.row("D3", "D5")
 def test_a_call_that_the_proxy_saw_too_is_one_span(store: SqlStore, wire_first: bool) -> None:

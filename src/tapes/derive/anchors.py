@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tapes.derive.calls import Call
-from tapes.derive.chain import even, plain
+from tapes.derive.chain import even, plain, way_of
 from tapes.derive.tools import ToolUse
 from tapes.jsontext import Json
 from tapes.loosejson import loose
@@ -168,7 +168,9 @@ def _spawned_as(calls: Sequence[Call]) -> tuple[str, str]:
             place = place.get(name) if isinstance(place, dict) else None
         if isinstance(place, dict):
             return word(place.get("agent_path")), word(place.get("agent_nickname"))
-    return "", ""
+    ways = [way_of(message) for message in calls[0].turn.asked.messages]
+    last = next((way for way in reversed(ways) if way is not None), {})
+    return word(last.get("recipient")), ""
 
 
 def _result_object(tool: ToolUse) -> dict[str, Json]:

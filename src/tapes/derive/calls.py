@@ -10,7 +10,7 @@ Knows nothing of traces or spans.  Pure.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tapes.derive.chain import Addresses, Node, boundary, last_of_chain, plain
+from tapes.derive.chain import Addresses, Node, boundary, last_of_chain, plain, way_of
 from tapes.derive.kinds import COMPACTION, MAIN, UNKNOWN, Fitting, fitting, kinds_of
 from tapes.exchange import Response, State
 from tapes.providers.turn import AnswerState, Message, Text, ToolResult, Turn
@@ -105,7 +105,7 @@ class Call:
 
 
 def _own_words(message: Message) -> bool:
-    if any(isinstance(part, ToolResult) for part in message.parts):
+    if way_of(message) is not None or any(isinstance(p, ToolResult) for p in message.parts):
         return False
     from_user = [part for part in message.parts if not isinstance(part, Text) or plain(part.text)]
     return bool(from_user)

@@ -26,6 +26,7 @@ from tapes.providers.turn import (
     SYSTEM_ROLES,
     Media,
     Message,
+    Other,
     Part,
     Parts,
     Reasoning,
@@ -109,6 +110,14 @@ INJECTED: tuple[tuple[str, str], ...] = (
     ("[SYSTEM NOTIFICATION", "injected:mode-banner"),
     ("<user_claude_md>", "injected:claude-md"),
 )
+
+
+def way_of(message: Message) -> dict[str, Json] | None:
+    """From whom and to whom one agent sent a message to another; None for any other message."""
+    for part in message.parts:
+        if isinstance(part, Other) and part.kind == "agent_message":
+            return part.value if isinstance(part.value, dict) else None
+    return None
 
 
 def injected_kind(message: Message) -> str:

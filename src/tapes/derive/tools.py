@@ -1,12 +1,14 @@
 """Tool calls with their results: what was asked, what came back, and what became of it.
 
-Rule 1: the first result that is sent counts; later copies are history.
+Rule 1: the first result that is sent counts; later copies are history. What the thread sends that
+        asked counts before what another does: an agent that takes over a conversation may find
+        a call in it whose result is not there yet, and tell its model that it was aborted.
 Rule 2: a tool failed where its result says so, or where a shell's output tells its exit status.
 
 Knows nothing of traces or of threads.  Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tapes.derive.calls import Call
@@ -38,17 +40,24 @@ class ToolUse:
         return next((given[n] for n in names if isinstance(given.get(n), str) and given[n]), "")
 
 
-def results_in(calls: Iterable[Call]) -> dict[str, tuple[ToolResult, Call]]:
-    """By the id of the tool call: the first result that was sent, and the call that brought it."""
-    found: dict[str, tuple[ToolResult, Call]] = {}
+def results_in(calls: Sequence[Call]) -> dict[str, tuple[ToolResult, Call]]:
+    """By the id of the tool call: the result that counts, and the call that brought it."""
+    asked_in: dict[str, str] = {}
+    for call in calls:
+        for part in call.turn.answer.parts:
+            if isinstance(part, ToolCall):
+                asked_in.setdefault(part.id, call.thread)
+    own: dict[str, tuple[ToolResult, Call]] = {}
+    others: dict[str, tuple[ToolResult, Call]] = {}
     for call in calls:
         said = [call.turn.answer.parts]
         if call.is_conversation:
             said += [call.nodes[index].message.parts for index in sorted(call.fresh)]
         for part in (part for parts in said for part in parts):
             if isinstance(part, ToolResult):
+                found = own if asked_in.get(part.id) == call.thread else others
                 found.setdefault(part.id, (part, call))
-    return found
+    return others | own
 
 
 def tool_status(tool: ToolUse) -> Status:

@@ -18,7 +18,7 @@ from tapes.derive.calls import Reading
 from tapes.jsontext import Json
 from tapes.loosejson import packed
 from tapes.providers.anthropic import MESSAGES
-from tapes.providers.openai_responses import RESPONSES
+from tapes.providers.openai_responses import RESPONSES, SETTING_UP, role_of
 from tapes.providers.turn import Answer, Asked, Message, Provider, ToolCall, Turn, no_memo, word
 from tapes.rows import RawTurn, nanoseconds, session_id_of
 
@@ -192,8 +192,6 @@ def _named(answer: Answer) -> Answer:
 
 # --- Codex ------------------------------------------------------------------------------------
 
-_ASKED = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
-
 
 def _codex(raw: RawTurn, agent: str, records: Sequence[dict[str, Json]]) -> Iterator[Reading]:
     talk, usage = _Talk(), None
@@ -214,8 +212,8 @@ def _codex(raw: RawTurn, agent: str, records: Sequence[dict[str, Json]]) -> Iter
             if usage is not None:
                 number += 1
                 yield from _told_by_codex(raw, agent, talk, usage, number)
-        elif kind == "response_item":
-            if what in _ASKED or (what == "message" and payload.get("role") != "assistant"):
+        elif kind == "response_item" and role_of(payload) != SETTING_UP:
+            if role_of(payload) != "assistant":
                 if talk.group:
                     number += 1
                     yield from _told_by_codex(raw, agent, talk, None, number)

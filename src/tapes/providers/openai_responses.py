@@ -4,9 +4,12 @@ Rule 1: the response in the final event is the answer; where its output is empty
         event came, the items that came on the way are.
 Rule 2: a stream is whole after its final event, not before.
 Rule 3: items of the model that follow one another are one message, as they are in an answer.
+Rule 4: items that set the model up (tools, effort) are nothing that anybody said.
 
 Knows nothing of other shapes or of transports.  Pure.
 """
+
+from collections.abc import Iterator
 
 from tapes.jsontext import Json
 from tapes.providers.ending import Ending
@@ -70,13 +73,15 @@ def _asked(body: dict[str, Json], _path: str, remember: Memo) -> Asked:
         settings["output_type"] = text["format"].get("type")
     given = body.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else dicts(given)
+    messages = [item for item in items if role_of(item) != SETTING_UP]
+    added = [t for i in items if role_of(i) == SETTING_UP for t in dicts(i.get("tools"))]
     return Asked(
         model=word(body.get("model")),
-        messages=tuple(remember(group, _message) for group in _grouped(items)),
+        messages=tuple(remember(group, _message) for group in _grouped(messages)),
         system=word(body.get("instructions")),
         tools=tuple(
             Tool(word(tool.get("name") or tool.get("type")), tool)
-            for tool in dicts(body.get("tools"))
+            for tool in _single([*dicts(body.get("tools")), *added])
         ),
         settings=settings,
         stream=body.get("stream") is True,
@@ -84,12 +89,18 @@ def _asked(body: dict[str, Json], _path: str, remember: Memo) -> Asked:
     )
 
 
+def _single(tools: list[dict[str, Json]]) -> Iterator[dict[str, Json]]:
+    """Tools, those of a name space one by one: the model calls them so."""
+    for tool in tools:
+        yield from dicts(tool.get("tools")) if tool.get("type") == "namespace" else (tool,)
+
+
 def _grouped(items: list[dict[str, Json]]) -> list[list[dict[str, Json]]]:
     """Items that are one message: the model's in a row, and results of tools in a row."""
     groups: list[list[dict[str, Json]]] = []
     last = ""
     for item in items:
-        role = _role(item)
+        role = role_of(item)
         if role == last and role in ("assistant", "tool"):
             groups[-1].append(item)
         else:
@@ -98,15 +109,23 @@ def _grouped(items: list[dict[str, Json]]) -> list[list[dict[str, Json]]]:
     return groups
 
 
-def _role(item: dict[str, Json]) -> str:
+# The role of an item that sets the model up, and the types that do.
+SETTING_UP = "setting up"
+_SETTING_UP = frozenset({"additional_tools", "configuration_update"})
+
+
+def role_of(item: dict[str, Json]) -> str:
+    """Who says an item: user, developer, system, assistant, tool; or SETTING_UP."""
     kind = word(item.get("type"))
-    if kind in ("", "message"):
+    if kind in _SETTING_UP:
+        return SETTING_UP
+    if kind in ("", "message", "agent_message"):  # one agent to another: it stands for its user
         return word(item.get("role")) or "user"
     return "tool" if kind.endswith("_output") else "assistant"
 
 
 def _message(group: Json) -> Message:
-    return Message(_role(group[0]), tuple(part for item in group for part in _parts(item)))
+    return Message(role_of(group[0]), tuple(part for item in group for part in _parts(item)))
 
 
 # --- items ------------------------------------------------------------------------------------
@@ -116,10 +135,10 @@ def _parts(item: dict[str, Json]) -> Parts:
     kind = word(item.get("type"))
     match kind:
         case "" | "message":
-            content = item.get("content")
-            if isinstance(content, str):
-                return (Text(content),)
-            return tuple(_content(part) for part in dicts(content))
+            return _said_in(item.get("content"))
+        case "agent_message":
+            way = {name: item.get(name) for name in ("author", "recipient")}
+            return (Other(kind, way), *_said_in(item.get("content")))
         case "reasoning":
             return (_reasoning(item),)
         case "function_call" | "custom_tool_call" | "local_shell_call" | "shell_call":
@@ -129,6 +148,12 @@ def _parts(item: dict[str, Json]) -> Parts:
             return (ToolResult(word(item.get("call_id")), text, False, original),)
         case _:
             return (Other(kind, item),)
+
+
+def _said_in(content: Json) -> Parts:
+    if isinstance(content, str):
+        return (Text(content),)
+    return tuple(_content(part) for part in dicts(content))
 
 
 def _content(part: dict[str, Json]) -> Part:
