@@ -158,31 +158,78 @@ class Answer:
     status: int
     reason: str
     headers: Headers
-    _response: aiohttp.ClientResponse
+    _content: aiohttp.StreamReader
+    _silence: "_Silence"
     _subject: str
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """The body in pieces, each as soon as it is there. Raises BrokenAnswer, TooSlow."""
-        content = self._response.content
+    async def piece(self) -> bytes:
+        """The next piece of the body as soon as it is there; nothing at the end.
+
+        Raises BrokenAnswer, TooSlow.
+        """
         try:
-            while piece := await content.readany():
-                yield piece
+            if self._content.is_eof():
+                return self._content.read_nowait()
+            self._silence.began()
+            return await self._content.readany()
         except _FAILURES as error:
             raise _failure(error, self._subject, answered=True) from error
+        finally:
+            self._silence.ended()
 
     @property
     def has_ended(self) -> bool:
         """Whether all pieces have been given."""
-        return self._response.content.at_eof()
+        return self._content.at_eof()
 
     async def body(self, limit: int) -> bytes | None:
         """The whole body, or None where it is larger. Raises BrokenAnswer, TooSlow."""
         data = bytearray()
-        async for piece in self.pieces():
+        while piece := await self.piece():
             data += piece
             if len(data) > limit:
                 return None
         return bytes(data)
+
+
+class _Silence:
+    """Breaks an answer off when somebody waits for a piece of it for too long (rule 4).
+
+    The client's own timer is made anew for each piece, which takes a tenth of the time that
+    passing one on does. This one looks once in a while how long the wait has been.
+    """
+
+    def __init__(self, content: aiohttp.StreamReader, longest_s: float) -> None:
+        self._content = content
+        self._longest_s = longest_s
+        self._loop = asyncio.get_running_loop()
+        self._since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def began(self) -> None:
+        """Somebody waits from now on."""
+        self._since = self._loop.time()
+        if self._timer is None:
+            self._look_after(self._longest_s)
+
+    def ended(self) -> None:
+        """Nobody waits: something came."""
+        self._since = None
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look_after(self, seconds: float) -> None:
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        waited = 0.0 if self._since is None else self._loop.time() - self._since
+        if waited < self._longest_s:
+            self._look_after(self._longest_s - waited)
+        else:
+            self._content.set_exception(TimeoutError())
 
 
 Body = bytes | AsyncIterator[bytes] | None
@@ -276,10 +323,15 @@ class Sender:
             response = await asked.__aenter__()
         except _FAILURES as error:
             raise _failure(error, origin, answered=False) from error
+        silence = _Silence(response.content, patience.silence_s)
+        if response.connection is not None and response.connection.protocol is not None:
+            response.connection.protocol.read_timeout = None  # from here on it is `silence`
         try:
             found = [(name.lower(), value) for name, value in response.raw_headers]
-            yield Answer(response.status, response.reason or "", found, response, origin)
+            reason = response.reason or ""
+            yield Answer(response.status, reason, found, response.content, silence, origin)
         finally:
+            silence.close()
             if response.content.is_eof() or response.closed:
                 response.release()
             else:

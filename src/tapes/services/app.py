@@ -225,9 +225,9 @@ class ServicesApp:
 def _identifying(send: Send, request_id: bytes) -> Send:
     """Sends an answer under the id of its request (rule 3)."""
 
-    async def sent(message: Message) -> None:
+    def sent(message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             message = {**message, "headers": identified(message.get("headers", ()), request_id)}
-        await send(message)
+        return send(message)
 
     return sent

@@ -261,7 +261,7 @@ class _Exchange:
         self._began = True
         await self._send({"type": "http.response.start", "status": answer.status, "headers": head})
         size = 0
-        async for piece in answer.pieces():
+        while piece := await answer.piece():
             size += len(piece)
             self.traffic.bytes_out += len(piece)
             if limit and size > limit:

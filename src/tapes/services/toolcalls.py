@@ -143,7 +143,7 @@ async def _followed(tool: Tool, answer: Answer, progress: Progress) -> ToolResul
 
 async def _events(answer: Answer) -> AsyncIterator[tuple[str, bytes]]:
     framer, size, count = Events(), 0, 0
-    async for piece in answer.pieces():
+    while piece := await answer.piece():
         size, count = size + len(piece), count + 1
         if size > MAX_ANSWER or count > _MAX_PIECES:
             raise BrokenAnswer(f"the answer has more than {MAX_ANSWER:,} bytes, or too many pieces")
