@@ -310,11 +310,13 @@ class Sender:
             timeout = self._timeouts[patience] = aiohttp.ClientTimeout(
                 total=None, sock_connect=patience.connect_s, sock_read=patience.silence_s
             )
+        scheme, _, authority = origin.partition("://")
         path = _UNSAFE.sub(_escaped, target).decode()
         try:
             asked = session.request(
                 method,
-                URL(origin + path, encoded=True),
+                # The query is left in the path: parted from it, one of nothing would be lost.
+                URL.build(scheme=scheme, authority=authority, path=path, encoded=True),
                 headers=[(name.decode("latin-1"), _value(value)) for name, value in headers],
                 data=_in_pieces(body) if isinstance(body, bytes) and len(body) > _WHOLE else body,
                 allow_redirects=False,

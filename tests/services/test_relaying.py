@@ -32,6 +32,10 @@ PUBLIC = "/v1/cassettes/summary"
         ("/%e4%BD%A0?q=%zz", "/api/summary/%e4%BD%A0?q=%zz"),
         ("/a?x=1&x=2&x=", "/api/summary/a?x=1&x=2&x="),
         ("/...?b", "/api/summary/...?b"),
+        ("/a?", "/api/summary/a?"),
+        ("?", "/api/summary?"),
+        ("/a??", "/api/summary/a??"),
+        ("/a%3F", "/api/summary/a%3F"),
     ],
 )
 def test_path_and_query_arrive_as_they_were_sent(sent: str, came: str) -> None:

@@ -21,17 +21,15 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Protocol
 
-import uvicorn
-
 from tapes.access import LOOPBACK_NAMES, Access
-from tapes.dated import dated
+from tapes.asgi import AsgiServer
 from tapes.errors import BadSetting
 from tapes.forwarding import Sender
 from tapes.jsontext import Json
@@ -316,19 +314,7 @@ class HostServer:
                 f"cannot listen on {address}:{port}: {error.strerror or error}",
                 "choose another address: --listen 127.0.0.1:0 takes any free port",
             ) from error
-        # Answers of services bear their own Date and Server; the host adds no second.
-        self._server = _Server(
-            uvicorn.Config(
-                dated(host.app),
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                server_header=False,
-                proxy_headers=False,  # who asked is who connected; nobody may say otherwise
-                date_header=False,
-                timeout_graceful_shutdown=5,
-            )
-        )
+        self._server = AsgiServer(host.app, patience_s=5)
 
     @property
     def address(self) -> str:
@@ -354,12 +340,3 @@ class HostServer:
                 self._server.should_exit = True
                 await serving
                 self._socket.close()
-
-
-class _Server(uvicorn.Server):
-    """A server whose signals are somebody else's business."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
-        yield

@@ -17,6 +17,7 @@ import logging
 import re
 from collections.abc import AsyncIterator
 
+from tapes.asgi import BARE_QUERY
 from tapes.errors import BrokenAnswer, Busy, TapesError, TooSlow, Unreachable
 from tapes.forwarding import Answer, Body, Headers, forwarded, sent_on
 from tapes.request_ids import REQUEST_ID
@@ -228,8 +229,9 @@ class _Exchange:
         self._upload = upload
         self.traffic = traffic
         query = scope["query_string"]
+        has_query = query or BARE_QUERY in scope.get("extensions", ())
         local = service.local_prefix.encode() + path[len(service.public_prefix) :]
-        self._target = local + b"?" + query if query else local
+        self._target = local + b"?" + query if has_query else local
         self._began = False
         self.ended = False
 
