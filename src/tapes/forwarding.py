@@ -4,7 +4,8 @@ Rule 1: what belongs to one connection ends with it: `Connection`, all that it n
         other hop-by-hop headers, on the way there and on the way back.
 Rule 2: who asked is said by this hop alone. What a client says of that itself is dropped.
 Rule 3: a connection is made only to an address that the gate allows at that moment, whatever name
-        led to it. No redirect is followed, nothing is decoded, no cookie is kept, no header added.
+        led to it, and one that is kept is used only while its host has such an address. No
+        redirect is followed, nothing is decoded, no cookie is kept, no header added.
 Rule 4: time is limited: for connecting, and for every wait in which nothing comes.
 Rule 5: an answer that breaks off raises. It never looks like one that ended.
 
@@ -312,11 +313,14 @@ class Sender:
             )
         scheme, _, authority = origin.partition("://")
         path = _UNSAFE.sub(_escaped, target).decode()
+        # The query is left in the path: parted from it, one of nothing would be lost.
+        url = URL.build(scheme=scheme, authority=authority, path=path, encoded=True)
+        if not self._gate.addresses(url.raw_host or ""):
+            raise Unreachable(f"{origin} is not asked: its host has no address that may be asked")
         try:
             asked = session.request(
                 method,
-                # The query is left in the path: parted from it, one of nothing would be lost.
-                URL.build(scheme=scheme, authority=authority, path=path, encoded=True),
+                url,
                 headers=[(name.decode("latin-1"), _value(value)) for name, value in headers],
                 data=_in_pieces(body) if isinstance(body, bytes) and len(body) > _WHOLE else body,
                 allow_redirects=False,
