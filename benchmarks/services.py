@@ -24,7 +24,8 @@ import httptools
 import uvloop
 
 from benchmarks import Measurement, best_of
-from benchmarks._running import Running, running
+from benchmarks._running import Running, memory_of, running
+from benchmarks._services import HOSTILE
 from benchmarks._upstream import EVENTS
 
 CONNECTIONS = 16
@@ -43,6 +44,7 @@ def measurements(quick: bool) -> Iterator[Measurement]:
         yield from _proxied(services.port, 2 if quick else 8)
         yield from _streamed(services.port, 2 if quick else 16)
         yield from _admitted(services.port)
+        yield from _hostile(services.port)
         yield from _many(services.port)
         yield from _listed(services.port, 5 if quick else 30)
 
@@ -111,12 +113,35 @@ def _admitted(services: int) -> Iterator[Measurement]:
     with _host(_source(services, 0), f"{base}/big/openapi") as host:
         _until(host, lambda said: len(said["cassettes"]) == 1)
         calm = uvloop.run(_steady(host.port, "/v1/cassettes/s-0/json", 2.0))
-        urllib.request.urlopen(f"{base}/big/begin").close()
+        urllib.request.urlopen(f"{base}/begin").close()
         took, others = uvloop.run(_while_admitting(host))
         assert len(_get(host, "/v1/cassettes")["cassettes"]) == 2
     yield Measurement("8 MiB, 2,000 operations, admitted", took, 2.0, "2 s", "s", 1.0)
     yield Measurement("other routes meanwhile, p99", _p99(others), 50e-3, "50 ms", "s", 1.0)
     yield Measurement("other routes meanwhile, p99", _p99(others), _p99(calm), "calm", "s")
+
+
+def _hostile(services: int) -> Iterator[Measurement]:
+    base = f"http://127.0.0.1:{services}"
+    urllib.request.urlopen(f"{base}/end").close()
+    with _host(
+        _source(services, 0), *(f"{base}/hostile/{kind}/openapi" for kind in HOSTILE)
+    ) as host:
+        _until(host, lambda said: len(said["problems"]) == len(HOSTILE))
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        _post(host, "/v1/mcp", message)  # what is loaded late is here by then
+        _get(host, "/openapi")
+        each = [host.process.pid, *host.children()]
+        assert len(each) == 3, "a process beside the host was let go"
+        calm = [memory_of(pid, "VmRSS") for pid in each]
+        urllib.request.urlopen(f"{base}/begin").close()
+        _post(host, "/v1/cassettes/-/recheck")
+        _get(host, "/openapi")
+        peaks = [memory_of(pid, "VmHWM") for pid in each]
+        assert len(_get(host, "/v1/cassettes")["problems"]) < len(HOSTILE)
+    for who, before, peak in zip(("host", "admitting", "merging"), calm, peaks, strict=True):
+        what = f"{len(HOSTILE)} hostile documents of 8 MiB, memory of {who}"
+        yield Measurement(what, (peak - before) / 1e6, 300, "300 MB", "MB", 1.0)
 
 
 def _many(services: int) -> Iterator[Measurement]:
