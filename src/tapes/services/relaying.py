@@ -22,11 +22,7 @@ from tapes.errors import BrokenAnswer, Busy, TapesError, TooSlow, Unreachable
 from tapes.forwarding import Answer, Body, Headers, forwarded, sent_on
 from tapes.request_ids import REQUEST_ID
 from tapes.services.admission import Service
-from tapes.services.calling import (
-    SERVICE_HEADER,
-    Caller,
-    answer_headers,
-)
+from tapes.services.calling import SERVICE_HEADER, Caller, answer_headers
 from tapes.services.documented import Documented
 from tapes.services.openapi import leads_out
 from tapes.services.replying import Message, Receive, Scope, Send, header, reply_error

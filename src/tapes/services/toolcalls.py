@@ -20,11 +20,7 @@ from tapes.errors import BrokenAnswer, Busy, TooSlow, Unreachable
 from tapes.forwarding import Answer, Headers, forwarded, sent_on
 from tapes.request_ids import REQUEST_ID, request_id_of
 from tapes.services.admission import Service
-from tapes.services.calling import (
-    SERVICE_HEADER,
-    TIMEOUT_HEADER,
-    Caller,
-)
+from tapes.services.calling import SERVICE_HEADER, TIMEOUT_HEADER, Caller
 from tapes.services.tools import MAX_ANSWER, Call, Tool, ToolResult, call_of, failure, result_of
 from tapes.wire import Events
 
