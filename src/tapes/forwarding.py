@@ -196,7 +196,7 @@ class Answer:
 class _Silence:
     """Breaks an answer off when somebody waits for a piece of it for too long (rule 4).
 
-    The client's own timer is made anew for each piece, which takes a tenth of the time that
+    The client's own timer is made anew for each piece, which takes up to a tenth of the time that
     passing one on does. This one looks once in a while how long the wait has been.
     """
 
