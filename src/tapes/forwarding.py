@@ -311,10 +311,7 @@ class Sender:
             timeout = self._timeouts[patience] = aiohttp.ClientTimeout(
                 total=None, sock_connect=patience.connect_s, sock_read=patience.silence_s
             )
-        scheme, _, authority = origin.partition("://")
-        path = _UNSAFE.sub(_escaped, target).decode()
-        # The query is left in the path: parted from it, one of nothing would be lost.
-        url = URL.build(scheme=scheme, authority=authority, path=path, encoded=True)
+        url = _url(origin, _UNSAFE.sub(_escaped, target).decode())
         if not self._gate.addresses(url.raw_host or ""):
             raise Unreachable(f"{origin} is not asked: its host has no address that may be asked")
         try:
@@ -348,6 +345,14 @@ async def _in_pieces(body: bytes) -> AsyncIterator[bytes]:
     """A large body, so that what else is under way gets its turn between two pieces."""
     for start in range(0, len(body), _WHOLE):
         yield body[start : start + _WHOLE]
+
+
+def _url(origin: str, target: str) -> URL:
+    if not target.endswith("?"):
+        return URL(origin + target, encoded=True)
+    # Parted from its path, a query of nothing would be lost.
+    scheme, _, authority = origin.partition("://")
+    return URL.build(scheme=scheme, authority=authority, path=target, encoded=True)
 
 
 def _escaped(match: re.Match[bytes]) -> bytes:
