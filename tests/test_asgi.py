@@ -1,4 +1,6 @@
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -58,3 +60,18 @@ def test_an_answer_has_a_date_and_names_no_server(port: int) -> None:
     (text,) = asked(port, "/")
     assert text.count("\r\ndate: ") == 1
     assert "server:" not in text
+
+
+def test_without_the_extra_for_services_the_server_still_reads_http() -> None:
+    code = """if True:
+        import sys
+        sys.modules["httptools"] = None
+        from tapes.asgi import AsgiServer
+        config = AsgiServer(print, patience_s=1).config
+        config.load()
+        print(config.http_protocol_class.__name__)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "H11Protocol\n"
