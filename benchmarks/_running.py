@@ -21,15 +21,24 @@ class Running:
 
     def resident(self) -> int:
         """The bytes of memory that it has."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) * 1024
+        return memory_of(self.process.pid, "VmRSS")
+
+    def children(self) -> list[int]:
+        """The processes that it started and that live, in the order of their start."""
+        threads = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return sorted(int(child) for thread in threads for child in thread.read_text().split())
 
     def worked(self) -> float:
         """The seconds of processor time that it has had."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_of(pid: int, kind: str) -> int:
+    """The bytes of memory of a process, as its status names them: `VmRSS`, or `VmHWM` at most."""
+    found = re.search(rf"{kind}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
 
 
 @contextlib.contextmanager

@@ -1,9 +1,10 @@
 """Services for the benchmarks, as quick as Python can be: `python -m benchmarks._services`.
 
 One server that is many services: `/s/N/TOOLS/openapi` is the document of the service `s-N` with so
-many tools, and asking for `/s/N/TOOLS/change` changes it; `/big/openapi` is one of 8 MiB with 2,000
-operations, once `/big/begin` was asked for. Below their prefixes `/json` answers
-1.5 KB, `/paced` 50 events 5 ms apart, each with the time at which it was sent. Prints its port.
+many tools, and asking for `/s/N/TOOLS/change` changes it. `/big/openapi` is one of 8 MiB with 2,000
+operations, `/hostile/KIND/openapi` one of 8 MiB that means harm (`HOSTILE`), both only between
+`/begin` and `/end`. Below their prefixes `/json` answers 1.5 KB, `/paced` 50 events 5 ms apart,
+each with the time at which it was sent. Prints its port.
 """
 
 import asyncio
@@ -103,6 +104,28 @@ def big() -> bytes:
     return document("big", paths)
 
 
+HOSTILE = {
+    # What each schema, of so many as fit, says of the next; None is no schemas but nesting.
+    "refs": lambda n, last: {"$ref": f"#/components/schemas/c{n + 1}"} if n < last else {},
+    "cycle": lambda n, last: {"$ref": f"#/components/schemas/c{n + 1 if n < last else 0}"},
+    "deep": None,
+}
+
+
+@functools.cache
+def hostile(kind: str) -> bytes:
+    """A document of 8 MiB that is hard to read: references in a chain or a ring, or nesting."""
+    media = {"application/json": {"schema": {"$ref": "#/components/schemas/c0"}}}
+    answered = {"200": {"description": "ok", "content": media}}
+    head = document(kind, {f"/api/{kind}/x": {"get": {"responses": answered}}})[:-1]
+    said = HOSTILE[kind]
+    if said is None:
+        return head + b',"x-a":' + b"[" * (BIG // 2) + b"]" * (BIG // 2) + b"}"
+    count = BIG // len(f'"c100000": {json.dumps(said(100_000, 200_000))}, ')
+    schemas = {f"c{n}": said(n, count - 1) for n in range(count)}
+    return head + b',"components":' + json.dumps({"schemas": schemas}).encode() + b"}"
+
+
 class Connection(_upstream.Connection):
     """One client, that asks services."""
 
@@ -118,11 +141,16 @@ class Connection(_upstream.Connection):
                 if what == "change":
                     CHANGES[key] += 1
                 self._answer(of_tools(key, int(tools), CHANGES[key]))
-            case ["big", "begin"]:
-                CHANGES["big"] = 1
+            case ["begin"]:
+                CHANGES["begun"] = 1
+                self._answer(b"{}")
+            case ["end"]:
+                CHANGES["begun"] = 0
                 self._answer(b"{}")
             case ["big", "openapi"]:
-                self._answer(big() if CHANGES["big"] else b"{}")
+                self._answer(big() if CHANGES["begun"] else b"{}")
+            case ["hostile", kind, "openapi"]:
+                self._answer(hostile(kind) if CHANGES["begun"] else b"{}")
             case _:
                 super().on_message_complete()
 
@@ -133,6 +161,8 @@ class Connection(_upstream.Connection):
 
 async def main() -> None:
     big()
+    for kind in HOSTILE:
+        hostile(kind)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Connection, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)

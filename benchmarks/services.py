@@ -24,7 +24,9 @@ import httptools
 import uvloop
 
 from benchmarks import Measurement, best_of
-from benchmarks._running import Running, running
+from benchmarks._running import Running, memory_of, running
+from benchmarks._services import HOSTILE
+from benchmarks._upstream import EVENTS
 
 CONNECTIONS = 16
 RATE = 500.0  # requests a second over all connections
@@ -40,8 +42,9 @@ def measurements(quick: bool) -> Iterator[Measurement]:
     command = [sys.executable, "-m", "benchmarks._services"]
     with running(command, r"^(\d+)\n") as services:
         yield from _proxied(services.port, 2 if quick else 8)
-        yield from _streamed(services.port, 2 if quick else 8)
+        yield from _streamed(services.port, 2 if quick else 16)
         yield from _admitted(services.port)
+        yield from _hostile(services.port)
         yield from _many(services.port)
         yield from _listed(services.port, 5 if quick else 30)
 
@@ -76,7 +79,9 @@ def _streamed(services: int, rounds: int) -> Iterator[Measurement]:
         for _ in range(rounds):
             direct.add(uvloop.run(_streams(services, "/api/s-0/paced")))
             through.add(uvloop.run(_streams(host.port, "/v1/cassettes/s-0/paced")))
-        yield from _added("an event of 16 streams", through, direct, None, 1e-3)
+        what = "an event of 16 streams"
+        yield from _added(what, through, direct, None, 1e-3)
+        yield Measurement(f"{what}, p99 in all", through.p99, direct.p99, "direct", "s")
 
 
 def _added(
@@ -108,12 +113,35 @@ def _admitted(services: int) -> Iterator[Measurement]:
     with _host(_source(services, 0), f"{base}/big/openapi") as host:
         _until(host, lambda said: len(said["cassettes"]) == 1)
         calm = uvloop.run(_steady(host.port, "/v1/cassettes/s-0/json", 2.0))
-        urllib.request.urlopen(f"{base}/big/begin").close()
+        urllib.request.urlopen(f"{base}/begin").close()
         took, others = uvloop.run(_while_admitting(host))
         assert len(_get(host, "/v1/cassettes")["cassettes"]) == 2
     yield Measurement("8 MiB, 2,000 operations, admitted", took, 2.0, "2 s", "s", 1.0)
     yield Measurement("other routes meanwhile, p99", _p99(others), 50e-3, "50 ms", "s", 1.0)
     yield Measurement("other routes meanwhile, p99", _p99(others), _p99(calm), "calm", "s")
+
+
+def _hostile(services: int) -> Iterator[Measurement]:
+    base = f"http://127.0.0.1:{services}"
+    urllib.request.urlopen(f"{base}/end").close()
+    with _host(
+        _source(services, 0), *(f"{base}/hostile/{kind}/openapi" for kind in HOSTILE)
+    ) as host:
+        _until(host, lambda said: len(said["problems"]) == len(HOSTILE))
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        _post(host, "/v1/mcp", message)  # what is loaded late is here by then
+        _get(host, "/openapi")
+        each = [host.process.pid, *host.children()]
+        assert len(each) == 3, "a process beside the host was let go"
+        calm = [memory_of(pid, "VmRSS") for pid in each]
+        urllib.request.urlopen(f"{base}/begin").close()
+        _post(host, "/v1/cassettes/-/recheck")
+        _get(host, "/openapi")
+        peaks = [memory_of(pid, "VmHWM") for pid in each]
+        assert len(_get(host, "/v1/cassettes")["problems"]) < len(HOSTILE)
+    for who, before, peak in zip(("host", "admitting", "merging"), calm, peaks, strict=True):
+        what = f"{len(HOSTILE)} hostile documents of 8 MiB, memory of {who}"
+        yield Measurement(what, (peak - before) / 1e6, 300, "300 MB", "MB", 1.0)
 
 
 def _many(services: int) -> Iterator[Measurement]:
@@ -203,22 +231,46 @@ async def _steady(port: int, path: str, seconds: float) -> list[float]:
     return [age for client in clients for age in client.ages[1:]]
 
 
+class _Stream(asyncio.Protocol):
+    """One stream, kept as it comes with the time of each arrival. It is read when all have ended:
+    a client that reads while others arrive makes them late itself.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+        self._arrived: list[tuple[int, bytes]] = []
+        self.ended = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        transport.write(self._request)  # type: ignore[attr-defined]  # a transport of TCP
+
+    def data_received(self, data: bytes) -> None:
+        self._arrived.append((time.monotonic_ns(), data))
+        if data.endswith(b"0\r\n\r\n"):
+            self._transport.close()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self.ended.set_result(None)
+
+    def ages(self) -> list[float]:
+        """The seconds from when each event was sent to when it was here."""
+        found = [
+            (at - int(sent)) / 1e9
+            for at, data in self._arrived
+            for sent in re.findall(rb'"content":"(\d{6,})"', data)
+        ]
+        assert len(found) == EVENTS, "an event was cut in two, or is missing"
+        return found
+
+
 async def _streams(port: int, path: str) -> list[float]:
     """The age of each event at its arrival, of 16 streams at once."""
-    ages: list[float] = []
-
-    async def one() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-        while (line := await reader.readline()) != b"0\r\n":
-            at = time.monotonic_ns()
-            found = re.search(rb'"content":"(\d{6,})"', line)
-            if found is not None:
-                ages.append((at - int(found[1])) / 1e9)
-        writer.close()
-
-    await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
-    return ages
+    loop, streams = asyncio.get_running_loop(), [_Stream(path) for _ in range(CONNECTIONS)]
+    for stream in streams:
+        await loop.create_connection(lambda it=stream: it, "127.0.0.1", port)
+    await asyncio.gather(*(stream.ended for stream in streams))
+    return [age for stream in streams for age in stream.ages()]
 
 
 async def _while_admitting(host: Running) -> tuple[float, list[float]]:

@@ -28,7 +28,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "diagnosis", "cost", "refusals", "calling", "cassette", "refreshing", "effects",
         "directory_contract", "interchange/", "moving", "comparing", "scanning", "spending",
         "stats", "tally", "explanation", "derive/", "store/", "forwarding", "access", "listening",
-        "sessiondiff", "freezing", "exporting", "copying", "dated", "request_ids",
+        "sessiondiff", "freezing", "exporting", "copying", "dated", "asgi", "request_ids",
     ),
     "move": (
         "lanes", "guard", "transports/", "capture/", "ingest/", "projector", "seeding", "api/",
@@ -96,7 +96,7 @@ OUTSIDE: dict[str, str | tuple[str, ...]] = {
     "starlette": ("services/", "ingest/", "api/"),
     "tomli": "services/",
     "typing_extensions": "api/",
-    "uvicorn": ("services/", "ingesting", "serving"),
+    "uvicorn": ("services/", "asgi"),
 }
 # Imports inside a function, each with its reason. `cli/` and `using` import late what costs time.
 LATE = {

@@ -23,13 +23,13 @@ def dated(app: App, clock: Callable[[], float] = time.time) -> App:
     async def answered(
         scope: MutableMapping[str, Any], receive: Callable[[], Awaitable[Message]], send: Send
     ) -> None:
-        async def sent(message: Message) -> None:
+        def sent(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 headers = list(message.get("headers", ()))
                 if not any(name == _DATE for name, _ in headers):
                     said = formatdate(clock(), usegmt=True).encode()
                     message = {**message, "headers": [*headers, (_DATE, said)]}
-            await send(message)
+            return send(message)
 
         await app(scope, receive, sent)
 

@@ -7,15 +7,13 @@ Knows nothing of the command line.
 """
 
 import asyncio
-import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
-
-import uvicorn
+from collections.abc import Callable, Mapping
 
 from tapes.access import Access
+from tapes.asgi import AsgiServer
 from tapes.errors import BadSetting
 from tapes.ingest.app import ingest_app
 from tapes.ingest.bodies import BODY_LIMIT
@@ -60,17 +58,7 @@ class IngestServer:
             redactor=redactor,
             kept=self._projector.wake,
         )
-        self._server = _Server(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                server_header=False,
-                proxy_headers=False,  # who asked is who connected
-                timeout_graceful_shutdown=_STOPPING_S,
-            )
-        )
+        self._server = AsgiServer(app, patience_s=_STOPPING_S)
 
     @property
     def address(self) -> str:
@@ -108,15 +96,6 @@ def _listening(listen: Listen) -> socket.socket:
             f"cannot listen on {listen}: {error.strerror or error}",
             "choose another address: --listen 127.0.0.1:0 takes any free port",
         ) from error
-
-
-class _Server(uvicorn.Server):
-    """A server whose signals are somebody else's business."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
-        yield
 
 
 def run_ingest(server: IngestServer, ready: Callable[[IngestServer], object]) -> None:

@@ -19,16 +19,14 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-import uvicorn
-
 from tapes.access import LOOPBACK_NAMES, name_of, token_hash
 from tapes.api.app import Api
 from tapes.api.gate import App, Bounds
 from tapes.api.keys import Keys
+from tapes.asgi import AsgiServer
 from tapes.capture.asked import Setup as ProxySetup
 from tapes.capture.watched import LogWatcher
 from tapes.config import Settings
-from tapes.dated import dated
 from tapes.doors import USUAL, Door
 from tapes.errors import BadSetting, TapesError
 from tapes.keeping import open_log, open_projector, open_store
@@ -131,32 +129,13 @@ class HttpServer:
     @contextlib.asynccontextmanager
     async def serving(self, app: App) -> AsyncIterator[None]:
         """Answer, for as long as this lasts; then let answers under way end."""
-        config = uvicorn.Config(
-            dated(app),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            date_header=False,  # answers of services bear their own
-            proxy_headers=False,  # who asked is who connected; nobody may say otherwise
-            timeout_graceful_shutdown=5,
-        )
-        server = _Server(config)
+        server = AsgiServer(app, patience_s=5)
         task = asyncio.create_task(server.serve([self._socket]))
         try:
             yield
         finally:
             server.should_exit = True
             await task
-
-
-class _Server(uvicorn.Server):
-    """A server whose signals are somebody else's business."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
-        yield
 
 
 # --- all of them ------------------------------------------------------------------------------

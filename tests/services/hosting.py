@@ -13,6 +13,7 @@ from typing import Any
 
 from tapes.access import Access
 from tapes.services.host import Host, HostServer, Setup
+from tapes.services.limiting import Limited
 from tapes.services.registry import Snapshot
 from tapes.services.sources import Listed
 from tests.servers import Received, Script, Server, Wire, answer
@@ -155,6 +156,8 @@ def hosting(*sources: str, ready: tuple[str, ...] = (), **setup: Any) -> Iterato
         name: setup.pop(name) for name in ("own_document", "inner", "lookup") if name in setup
     }
     listed = setup.pop("listed", Listed(sources, "test"))
+    if "limits" in setup:
+        setup["limited"] = Limited(setup.pop("limits"))
     whole = Setup(sources=listed, **{"access": Access(), **setup})
     up, started, failed = threading.Event(), list[Hosting](), list[BaseException]()
     stop: list[Callable[[], object]] = []

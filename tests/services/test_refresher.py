@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from tapes.services.limiting import limits_in
 from tapes.services.registry import Freshness, Health
-from tapes.services.sources import Listed, source_list
+from tapes.services.sources import Listed, source_list, trusted_hosts
 from tests.servers import Received, Script, Wire, answer, closed_port
 
-from .hosting import Hosting, hosted, hosting, serving_service, until
+from .hosting import Hosting, ask, hosted, hosting, serving_service, until
 from .making import document
 
 Json = Any
@@ -128,7 +129,7 @@ def test_a_trusted_name_that_leads_to_this_machine_is_not_asked() -> None:
 
     with serving_service() as service:
         source = f"http://summary.internal:{service.server.port}/openapi"
-        with hosting(source, lookup=lookup, trusted=("summary.internal",)) as host:
+        with hosting(source, lookup=lookup, trusted=Listed(("summary.internal",), "test")) as host:
             assert trouble(host, source).problems[0].code == "no_address"
             assert service.server.connections == 0
 
@@ -148,6 +149,58 @@ def test_a_name_is_looked_up_once_and_never_while_it_works() -> None:
                 assert host.get("/v1/cassettes/summary/x").status == 200
             assert asked == ["localhost"]
             assert service.last.header("host") == f"localhost:{service.server.port}"
+
+
+def test_hosts_that_are_trusted_change_without_a_restart(tmp_path: Path) -> None:
+    async def lookup(_: str) -> list[str]:
+        return ["127.0.0.1"]
+
+    file = tmp_path / "config.toml"
+
+    def trust(*hosts: str) -> None:
+        file.write_text(f'cassettes = ["{source}"]\ncassette_hosts = {json.dumps(hosts)}\n')
+
+    with serving_service() as service:
+        source = f"http://summary.internal:{service.server.port}/openapi"
+        trust()
+        listed, trusted = source_list([], {}, file), trusted_hosts([], {}, file)
+        with hosting(lookup=lookup, listed=listed, trusted=trusted) as host:
+            assert trouble(host, source).problems[0].code == "untrusted_host"
+            trust("summary.internal", "127.0.0.1")
+            host.ready("summary")
+            assert host.get("/v1/cassettes/summary/x").status == 200
+            trust("no/name")
+            problem = until(lambda: host.discovery()["problems"], "the problem")[0]
+            assert problem["code"] == "source_list"
+            assert host.get("/v1/cassettes/summary/x").status == 200
+            trust("other.internal")
+            until(lambda: not host.snapshot.services, "the withdrawal")
+            assert host.get("/v1/cassettes/summary/x").status == 404
+            asked = len(service.service.fetches)
+            host.recheck()
+            assert len(service.service.fetches) == asked
+
+
+def test_limits_change_without_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    with serving_service() as service:
+        file.write_text(f'cassettes = ["{service.source}"]\n')
+        listed, limited = source_list([], {}, file), limits_in(file)
+        with hosting(ready=("summary",), listed=listed, limited=limited) as host:
+
+            def status() -> int:
+                got = ask(host.port, "POST", "/v1/cassettes/summary/x", {}, b"12345")
+                return got.status
+
+            assert status() == 200
+            with file.open("a") as more:
+                more.write("[cassette_limits.summary]\nrequest_bytes = 4\n")
+            until(lambda: status() == 413, "the limit of one service")
+            file.write_text(f'cassettes = ["{service.source}"]\n[cassette_limits]\nat_once = 0\n')
+            until(lambda: "at_once" in str(host.discovery()["problems"]), "the problem")
+            assert status() == 413
+            file.write_text(f'cassettes = ["{service.source}"]\n')
+            until(lambda: status() == 200, "the end of the limit")
 
 
 # --- over time --------------------------------------------------------------------------------
@@ -241,7 +294,7 @@ def test_a_list_that_is_gone_withdraws_nothing_and_says_since_when(
                 file.write_bytes(left.encode("utf-8", "surrogateescape"))
             problem = until(lambda: host.discovery()["problems"], "the problem")[0]
             assert (problem["subject"], problem["code"]) == (str(file), "source_list")
-            assert "what was listed stays" in problem["reason"]
+            assert "what was said before stays" in problem["reason"]
             assert problem["since"].startswith("20")
             assert "cassettes = []" in problem["remedy"]
             assert host.get("/v1/cassettes/summary/x").status == 200

@@ -32,6 +32,10 @@ PUBLIC = "/v1/cassettes/summary"
         ("/%e4%BD%A0?q=%zz", "/api/summary/%e4%BD%A0?q=%zz"),
         ("/a?x=1&x=2&x=", "/api/summary/a?x=1&x=2&x="),
         ("/...?b", "/api/summary/...?b"),
+        ("/a?", "/api/summary/a?"),
+        ("?", "/api/summary?"),
+        ("/a??", "/api/summary/a??"),
+        ("/a%3F", "/api/summary/a%3F"),
     ],
 )
 def test_path_and_query_arrive_as_they_were_sent(sent: str, came: str) -> None:
@@ -372,6 +376,38 @@ def test_a_service_that_says_nothing_is_given_up_in_time() -> None:
         got = host.get(f"{PUBLIC}/x")
         assert (got.status, got.json["error"]) == (504, "cassette_timeout")
         held.set()
+
+
+def test_an_answer_that_falls_silent_is_broken_off() -> None:
+    held = threading.Event()
+
+    def script(_received: Received, wire: Wire) -> None:
+        wire.head(200, [("Transfer-Encoding", "chunked")])
+        wire.chunk(b"one")
+        held.wait(10)
+
+    with hosted(script=script, limits=Limits(silence_s=0.2)) as (host, _):
+        with connected(host.port) as sock:
+            sock.sendall(request(f"{PUBLIC}/x"))
+            got = _to_the_end(sock)
+        assert b"one" in got
+        assert not got.endswith(b"0\r\n\r\n")
+        held.set()
+        until(lambda: host.host.caller.traffic_of("summary").failures["too-slow"] == 1)
+
+
+def test_an_answer_may_last_for_longer_than_a_service_may_be_silent() -> None:
+    never = threading.Event()
+
+    def script(_received: Received, wire: Wire) -> None:
+        wire.head(200, [("Transfer-Encoding", "chunked")])
+        for _ in range(5):
+            never.wait(0.5)
+            wire.chunk(b"x")
+        wire.last_chunk()
+
+    with hosted(script=script, limits=Limits(silence_s=2)) as (host, _):
+        assert host.get(f"{PUBLIC}/x").body == b"xxxxx"
 
 
 @pytest.mark.parametrize("length", [True, False])

@@ -83,3 +83,16 @@ def test_counters_are_text_in_the_form_that_is_collected() -> None:
     ):
         assert line in lines
     assert text.endswith("\n")
+
+
+def test_limits_that_change_hold_for_what_comes_later() -> None:
+    traffic = Traffic("x", Limits(at_once=1, failures=1))
+    traffic.enter(0.0)
+    with pytest.raises(Busy, match="as many as it may have"):
+        traffic.enter(0.0)
+    traffic.hold_to(Limits(at_once=3, failures=2))
+    traffic.enter(0.0)
+    traffic.failed("unreachable", 0.0)
+    assert not traffic.breaker.is_open
+    traffic.hold_to(Limits(at_once=3, failures=1))
+    assert traffic.breaker.is_open

@@ -111,6 +111,19 @@ def test_an_address_stays_allowed_while_another_host_leads_there() -> None:
     assert not addresses.allows("10.0.0.7")
 
 
+def test_what_is_trusted_later_judges_what_was_found_before() -> None:
+    async def lookup(_: str) -> Sequence[str]:
+        return ["10.0.0.7"]
+
+    addresses = Addresses(Trust(["a.internal", "b.internal"]), lookup)
+    find(addresses, "a.internal")
+    addresses.judge_by(Trust(["a.internal"]))
+    assert addresses.allows("10.0.0.7")
+    addresses.judge_by(Trust(["b.internal", "10.0.0.0/8"]))
+    assert not addresses.knows("a.internal")
+    assert not addresses.allows("10.0.0.7")
+
+
 def test_a_host_without_an_address_says_so() -> None:
     async def lookup(_: str) -> Sequence[str]:
         raise OSError("no such host")

@@ -58,13 +58,11 @@ def setup_of(
     from tapes.services.host import Setup
 
     file = configuration_file(config_dir)
-    limited = limits_in(file)
     return Setup(
         sources=source_list(cassettes, os.environ, file),
-        trusted=trusted_hosts(cassette_host, os.environ, file).values,
+        trusted=trusted_hosts(cassette_host, os.environ, file),
         interval_s=_seconds(cassette_refresh),
-        limits=limited.every,
-        limits_by_name=limited.by_name,
+        limited=limits_in(file),
         only_documented=only_documented,
         lenient_tools=lenient_tools,
         pin_file=Path(file.parent) / PINS if pin_tools else None,
@@ -80,7 +78,8 @@ def services(*, listen: str, as_json: bool, **told: Any) -> None:
     """Host cassette services: discovery, proxy, MCP.
 
     The list of services comes from --cassettes, TAPES_CASSETTES, or `cassettes` in config.toml,
-    which may change while it runs. Beyond loopback every client needs TAPES_SERVICES_TOKEN.
+    which may change while it runs, with the hosts that it trusts and the limits that it sets.
+    Beyond loopback every client needs TAPES_SERVICES_TOKEN.
 
     \b
     Example:

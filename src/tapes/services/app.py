@@ -150,9 +150,8 @@ class ServicesApp:
     async def _discovery(self, scope: Scope, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):
             await reply_not_allowed(send, "GET", "HEAD")
-            return
-        said = discovery(self._registry.snapshot, self._contracts, self._caller.traffic)
-        await reply(send, 200, ordered(said))
+        else:
+            await self._reply_discovery(send)
 
     async def _aggregated(self, scope: Scope, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):
@@ -218,6 +217,9 @@ class ServicesApp:
             await reply_error(send, 404, "unknown_source", "no such source is configured")
             return
         await self._recheck(urls or None)
+        await self._reply_discovery(send)
+
+    async def _reply_discovery(self, send: Send) -> None:
         said = discovery(self._registry.snapshot, self._contracts, self._caller.traffic)
         await reply(send, 200, ordered(said))
 
@@ -225,9 +227,9 @@ class ServicesApp:
 def _identifying(send: Send, request_id: bytes) -> Send:
     """Sends an answer under the id of its request (rule 3)."""
 
-    async def sent(message: Message) -> None:
+    def sent(message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             message = {**message, "headers": identified(message.get("headers", ()), request_id)}
-        await send(message)
+        return send(message)
 
     return sent

@@ -63,6 +63,12 @@ class Caller:
             found = self.traffic[name] = Traffic(name, self._limits(name))
         return found
 
+    def hold_to(self, limits: Callable[[str], Limits]) -> None:
+        """Hold services to other limits from now on."""
+        self._limits = limits
+        for name, traffic in self.traffic.items():
+            traffic.hold_to(limits(name))
+
     @asynccontextmanager
     async def ask(
         self,

@@ -284,7 +284,7 @@ async def _hosted(url: str, service: Service, contracts: Collection[str]) -> Poi
     trusted = () if host is None else (host.hostname,)
     setup = Setup(
         sources=Listed((url,), "check"),
-        trusted=trusted,
+        trusted=Listed(trusted, "check"),
         contracts=tuple(contracts),
         access=Access(),
     )

@@ -20,6 +20,7 @@ from tapes.services.pins import prose_digest
 from tapes.services.problems import Stage
 from tapes.services.registry import Snapshot, Source, Trouble
 from tapes.services.settings import Setting
+from tapes.services.tools import Tool
 from tapes.services.traffic import Traffic
 
 _CONTRACT = re.compile(r"v[1-9][0-9]*")
@@ -110,11 +111,7 @@ def _entry(
         "health": _health(source, declared),
         "tools": [
             {
-                "name": tool.full_name,
-                "alias": tool.alias,
-                "title": tool.title,
-                "description": tool.description,
-                "annotations": tool.annotations,
+                **_tool(tool),
                 "held": tool.full_name in snapshot.held,
                 # What the operator approves by approving it as it is now.
                 "prose_digest": prose_digest(tool) if tool.full_name in snapshot.held else None,
@@ -133,6 +130,16 @@ def _entry(
         "port": declared.port or None,
         "x_source_digest": declared.source_digest,
         "traffic": None if traffic is None else traffic.form(),
+    }
+
+
+def _tool(tool: Tool) -> dict[str, Json]:
+    return {
+        "name": tool.full_name,
+        "alias": tool.alias,
+        "title": tool.title,
+        "description": tool.description,
+        "annotations": tool.annotations,
     }
 
 
@@ -226,14 +233,7 @@ def tool_list(snapshot: Snapshot, *, service: str = "", query: str = "") -> list
     """The tools, without their schemas: of one service, and with these words, where asked for."""
     words = query.lower().split()
     return [
-        {
-            "name": tool.full_name,
-            "alias": tool.alias,
-            "cassette": tool.service,
-            "title": tool.title,
-            "description": tool.description,
-            "annotations": tool.annotations,
-        }
+        {**_tool(tool), "cassette": tool.service}
         for tool in snapshot.tools.values()
         if service in ("", tool.service)
         and all(

@@ -144,7 +144,7 @@ class Fetcher:
     async def _body(self, answer: Answer) -> bytes:
         data, holds = bytearray(), False
         try:
-            async for piece in answer.pieces():
+            while piece := await answer.piece():
                 data += piece
                 if len(data) > MAX_BYTES:
                     raise _unfetched(

@@ -5,9 +5,9 @@
         ...                      # host.app is an ASGI application
 
 Rule 1: the host is ready before any source has answered, and whatever becomes of them.
-Rule 2: a list of sources that stands in a file is read again and again. One that cannot be read, or
-        is not there any more, is a problem with its time, and changes nothing: only a list that
-        says so withdraws.
+Rule 2: what a file says of sources, hosts and limits is read again and again, and taken up at once.
+        One that cannot be read, or has no list of sources any more, is a problem with its time, and
+        changes nothing: only a list that says so withdraws.
 Rule 3: a server that strangers can reach has a token before it listens.
 Rule 4: the SDK of MCP takes most of a second to load, and slows the loop down meanwhile. It is
         loaded once every source was asked, or somebody asks for tools; only they wait for it.
@@ -21,24 +21,22 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Protocol
 
-import uvicorn
-
 from tapes.access import LOOPBACK_NAMES, Access
-from tapes.dated import dated
+from tapes.asgi import AsgiServer
 from tapes.errors import BadSetting
 from tapes.forwarding import Sender
 from tapes.jsontext import Json
 from tapes.services.app import ServicesApp
 from tapes.services.calling import Caller
-from tapes.services.discovery import REMEDIES
 from tapes.services.fetching import FETCH_S, Fetcher
+from tapes.services.limiting import Limited
 from tapes.services.merging import Aggregate
 from tapes.services.pinfile import PinFile
 from tapes.services.pins import Pins
@@ -47,8 +45,8 @@ from tapes.services.refresher import INTERVAL_S, Refresher
 from tapes.services.registry import Registry, Snapshot
 from tapes.services.replying import App, Receive, Scope, Send
 from tapes.services.sidework import Sidework
-from tapes.services.sources import Listed, source_list
-from tapes.services.traffic import Limits
+from tapes.services.sources import Listed
+from tapes.services.told import Told
 from tapes.services.trust import Addresses, Lookup, Trust, system_lookup
 
 log = logging.getLogger(__name__)
@@ -69,11 +67,10 @@ class Setup:
     """What a host is told."""
 
     sources: Listed = field(default_factory=Listed)
-    trusted: tuple[str, ...] = ()
+    trusted: Listed = field(default_factory=Listed)
     interval_s: float = INTERVAL_S
     contracts: tuple[str, ...] = ("v1",)
-    limits: Limits = field(default_factory=Limits)
-    limits_by_name: tuple[tuple[str, Limits], ...] = ()
+    limited: Limited = field(default_factory=Limited)
     # None where whoever stands in front of the host has decided already.
     access: Access | None = field(default_factory=Access)
     # Hashes of further tokens of ours, that services must not see.
@@ -101,14 +98,9 @@ class Host:
         approved = None if self._pins is None else self._pins.read()
         self.registry = Registry(approved)
         self._written: Pins | None = approved
-        self._addresses = Addresses(Trust(setup.trusted), lookup)
+        self._addresses = Addresses(Trust(setup.trusted.values), lookup)
         self._sender = Sender(self._addresses)
-        by_name = dict(setup.limits_by_name)
-        self.caller = Caller(
-            self._sender,
-            lambda name: by_name.get(name, setup.limits),
-            tokens=_tokens(setup),
-        )
+        self.caller = Caller(self._sender, setup.limited.of, tokens=_tokens(setup))
         self._admitting, self._merging = Sidework(), Sidework()
         self._aggregate = Aggregate(self.registry, self._merging, own_document)
         self.registry.watch(self._aggregate.refresh_soon)
@@ -165,35 +157,45 @@ class Host:
     # --- files (rule 2)
 
     async def _watch(self) -> None:
-        listed = self.setup.sources.values
+        told = Told(self.setup.sources, self.setup.trusted, self.setup.limited)
         while True:
             await asyncio.sleep(WATCH_S)
-            if self.setup.sources.file is not None:
-                listed = await self._list_as_it_is(self.setup.sources.file, listed)
+            if told.file is not None:
+                told = await self._told_now(told, told.file)
             self._read_pins()
 
-    async def _list_as_it_is(self, file: Path, listed: tuple[str, ...]) -> tuple[str, ...]:
-        """The list in the file now, followed where it changed; the last one where there is none."""
+    async def _told_now(self, told: Told, file: Path) -> Told:
+        """What the file says now, taken up where it changed; the last where it cannot be read."""
         had = self.registry.snapshot.unlisted
         try:
-            now = await asyncio.to_thread(source_list, (), {}, file)
-            if listed and not now.is_said:
-                gone = f"{file}: there is no list of sources any more"
-                raise BadSetting(gone, REMEDIES[Stage.SOURCE_LIST])
+            now = await asyncio.to_thread(told.anew)
         except BadSetting as error:
-            why = f"{error.message}; what was listed stays"
+            why = f"{error.message}; what was said before stays"
             if had is None or had.trouble.reason != why:
                 log.error("%s: %s", why, error.remedy)
             found = problem(Stage.SOURCE_LIST, "unreadable", "", why)
             self.registry.list_read(str(file), (found,), time.time())
-            return listed
+            return told
         self.registry.list_read(str(file), (), time.time())
-        if now.values != listed and self.refresher is not None:
-            self.refresher.follow(now.values)
-            log.info("the list of sources changed: %d sources", len(now.values))
-        elif had is not None:
-            log.info("the list of sources can be read again")
-        return now.values
+        if had is not None:
+            log.info("%s can be read again", file)
+        self._take_up(told, now)
+        return now
+
+    def _take_up(self, had: Told, now: Told) -> None:
+        if now.limited != had.limited:
+            self.caller.hold_to(now.limited.of)
+            log.info("the limits of services changed")
+        if now.trusted.values != had.trusted.values:
+            self._addresses.judge_by(Trust(now.trusted.values))
+            log.info("the hosts that are trusted changed")
+        if self.refresher is None:
+            return
+        if now.sources.values != had.sources.values:
+            self.refresher.follow(now.sources.values)
+            log.info("the list of sources changed: %d sources", len(now.sources.values))
+        if now.trusted.values != had.trusted.values:
+            self.refresher.wake()
 
     def _read_pins(self) -> None:
         if self._pins is None or not self._pins.changed():
@@ -316,19 +318,7 @@ class HostServer:
                 f"cannot listen on {address}:{port}: {error.strerror or error}",
                 "choose another address: --listen 127.0.0.1:0 takes any free port",
             ) from error
-        # Answers of services bear their own Date and Server; the host adds no second.
-        self._server = _Server(
-            uvicorn.Config(
-                dated(host.app),
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                server_header=False,
-                proxy_headers=False,  # who asked is who connected; nobody may say otherwise
-                date_header=False,
-                timeout_graceful_shutdown=5,
-            )
-        )
+        self._server = AsgiServer(host.app, patience_s=5)
 
     @property
     def address(self) -> str:
@@ -354,12 +344,3 @@ class HostServer:
                 self._server.should_exit = True
                 await serving
                 self._socket.close()
-
-
-class _Server(uvicorn.Server):
-    """A server whose signals are somebody else's business."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
-        yield

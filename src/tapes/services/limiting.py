@@ -6,14 +6,14 @@
     silence_s = 30
 
 Rule 1: what is not said of a service is as it is for all; what is not said at all is the default.
-Rule 2: every problem is told at once, and no server starts with a limit that it did not understand.
+Rule 2: every problem is told at once, and no limit holds while one of them is not understood.
 
 Knows nothing of what a limit does.
 """
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,15 @@ _MAY_BE_ZERO = ("request_bytes", "response_bytes")
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """The limits of all services, and those of some."""
+    """The limits of all services and those of some, and the file that decides them if one does."""
 
-    every: Limits
+    every: Limits = field(default_factory=Limits)
     by_name: tuple[tuple[str, Limits], ...] = ()
+    file: Path | None = field(default=None, compare=False)
+
+    def of(self, service: str) -> Limits:
+        """The limits of a service."""
+        return dict(self.by_name).get(service, self.every)
 
 
 def limits_in(file: Path) -> Limited:
@@ -40,7 +45,7 @@ def limits_in(file: Path) -> Limited:
     try:
         tree = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return Limited(Limits())
+        return Limited(file=file)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadSetting(f"{file}: {error}", f"check it with: python -m tomllib {file}") from error
     table = tree.get(KEY, {})
@@ -49,7 +54,8 @@ def limits_in(file: Path) -> Limited:
         raise BadSetting(f"{file}: {'; '.join(faults)}", f"limits: {', '.join(_KNOWN)}")
     named = {name: said for name, said in table.items() if isinstance(said, dict)}
     every = replace(Limits(), **{key: said for key, said in table.items() if key not in named})
-    return Limited(every, tuple((name, replace(every, **said)) for name, said in named.items()))
+    by_name = tuple((name, replace(every, **said)) for name, said in named.items())
+    return Limited(every, by_name, file)
 
 
 def _faults(table: object) -> Iterator[str]:

@@ -17,7 +17,7 @@ import base64
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -105,12 +105,9 @@ class Tools:
         server.middleware += [self._list_ready, _without_false_error]
         return server
 
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """Serve, for as long as the context lasts."""
-        return self._running()
-
     @asynccontextmanager
-    async def _running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
+        """Serve, for as long as the context lasts."""
         # A manager serves once; a host may be started again.
         manager = StreamableHTTPSessionManager(
             self._server, stateless=True, max_request_body_size=MAX_BODY

@@ -49,7 +49,7 @@ class Aggregate:
         self._merges = merges
         self._own = own
         self._last: Merged | None = None
-        self._under_way: tuple[int, asyncio.Task[Merged]] | None = None
+        self._under_way: tuple[int, dict[str, Json], asyncio.Task[Merged]] | None = None
 
     def refresh_soon(self, old: Snapshot, new: Snapshot) -> None:
         """Begin to make it where it changed, so that whoever asks next need not wait."""
@@ -73,12 +73,12 @@ class Aggregate:
     def _begin(self, own: dict[str, Json]) -> "asyncio.Task[Merged]":
         published = self._registry.snapshot.published
         if self._under_way is not None:
-            of, task = self._under_way
-            if of == published and not task.done():
+            of, with_own, task = self._under_way
+            if of == published and with_own is own and not task.done():
                 return task
         task = asyncio.get_running_loop().create_task(self._make(own))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._under_way = (published, task)
+        self._under_way = (published, own, task)
         return task
 
     async def _make(self, own: dict[str, Json]) -> Merged:

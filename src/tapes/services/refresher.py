@@ -87,6 +87,11 @@ class Refresher:
             if source.trouble is not None and source.trouble.code == Stage.NAME_TAKEN:
                 self._followers[source.url].wake()
 
+    def wake(self) -> None:
+        """Ask all sources soon."""
+        for follower in self._followers.values():
+            follower.wake()
+
     async def recheck(self, urls: Collection[str] | None = None) -> None:
         """Ask these sources now, or all; returns when each has been asked."""
         chosen = [f for url, f in self._followers.items() if urls is None or url in urls]

@@ -7,7 +7,7 @@ Rule 2: a source is pinned to the first name that it was admitted with, for as l
 Rule 3: of two sources with one name the earlier in the list has it. The other is refused, and that
         changes nothing for the first.
 Rule 4: old stays until new is whole. A failure keeps the service and its tools, and makes its
-        document stale; only leaving the list withdraws it.
+        document stale; only the operator withdraws it, by the list or by whom he trusts.
 Rule 5: a source's trouble is its own: one at a time, replaced, counted, with its code and times.
         So is that of the list of sources: while it cannot be read, the last one stands.
 
@@ -273,6 +273,8 @@ class Registry:
             said = problem(Stage.FETCH, "unexpected_304", "", "answered 304 to an open question")
             sources[url] = _troubled(source, (said,), now)
         else:
+            if outcome.problems[:1] and outcome.problems[0].stage == Stage.SOURCE_URL:
+                source = replace(source, service=None, validator=None)
             sources[url] = _troubled(source, outcome.problems, now)
         answered = not isinstance(outcome, Failed) or outcome.answered
         latency = None if isinstance(outcome, Failed) else outcome.latency_s
@@ -284,7 +286,7 @@ class Registry:
             probe=probe or source.probe,
         )
         sources[url] = _with_health(current, probe, now, answered=answered)
-        before, after = source.service, sources[url].service
+        before, after = self._service_of(url), sources[url].service
         moved = {s.url for s in sources.values() if s.service is not self._service_of(s.url)}
         self._swap(tuple(sources.values()), now, republish=bool(moved) and not _same(before, after))
         return sources[url]

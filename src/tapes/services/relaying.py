@@ -17,15 +17,12 @@ import logging
 import re
 from collections.abc import AsyncIterator
 
+from tapes.asgi import BARE_QUERY
 from tapes.errors import BrokenAnswer, Busy, TapesError, TooSlow, Unreachable
 from tapes.forwarding import Answer, Body, Headers, forwarded, sent_on
 from tapes.request_ids import REQUEST_ID
 from tapes.services.admission import Service
-from tapes.services.calling import (
-    SERVICE_HEADER,
-    Caller,
-    answer_headers,
-)
+from tapes.services.calling import SERVICE_HEADER, Caller, answer_headers
 from tapes.services.documented import Documented
 from tapes.services.openapi import leads_out
 from tapes.services.replying import Message, Receive, Scope, Send, header, reply_error
@@ -228,8 +225,9 @@ class _Exchange:
         self._upload = upload
         self.traffic = traffic
         query = scope["query_string"]
+        has_query = query or BARE_QUERY in scope.get("extensions", ())
         local = service.local_prefix.encode() + path[len(service.public_prefix) :]
-        self._target = local + b"?" + query if query else local
+        self._target = local + b"?" + query if has_query else local
         self._began = False
         self.ended = False
 
@@ -261,7 +259,7 @@ class _Exchange:
         self._began = True
         await self._send({"type": "http.response.start", "status": answer.status, "headers": head})
         size = 0
-        async for piece in answer.pieces():
+        while piece := await answer.piece():
             size += len(piece)
             self.traffic.bytes_out += len(piece)
             if limit and size > limit:

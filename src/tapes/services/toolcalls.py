@@ -20,11 +20,7 @@ from tapes.errors import BrokenAnswer, Busy, TooSlow, Unreachable
 from tapes.forwarding import Answer, Headers, forwarded, sent_on
 from tapes.request_ids import REQUEST_ID, request_id_of
 from tapes.services.admission import Service
-from tapes.services.calling import (
-    SERVICE_HEADER,
-    TIMEOUT_HEADER,
-    Caller,
-)
+from tapes.services.calling import SERVICE_HEADER, TIMEOUT_HEADER, Caller
 from tapes.services.tools import MAX_ANSWER, Call, Tool, ToolResult, call_of, failure, result_of
 from tapes.wire import Events
 
@@ -143,7 +139,7 @@ async def _followed(tool: Tool, answer: Answer, progress: Progress) -> ToolResul
 
 async def _events(answer: Answer) -> AsyncIterator[tuple[str, bytes]]:
     framer, size, count = Events(), 0, 0
-    async for piece in answer.pieces():
+    while piece := await answer.piece():
         size, count = size + len(piece), count + 1
         if size > MAX_ANSWER or count > _MAX_PIECES:
             raise BrokenAnswer(f"the answer has more than {MAX_ANSWER:,} bytes, or too many pieces")

@@ -73,6 +73,10 @@ class Breaker:
         """The request ended before anything could be said of the service."""
         self._trying = False
 
+    def hold_to(self, limits: Limits) -> None:
+        """Count by other limits from now on."""
+        self._limits = limits
+
     @property
     def is_open(self) -> bool:
         """Whether the service rests."""
@@ -94,6 +98,11 @@ class Traffic:
         self.bytes_out = 0
         self.times = [0] * (len(BUCKETS) + 1)
         self.time_total_s = 0.0
+
+    def hold_to(self, limits: Limits) -> None:
+        """Keep to other limits from now on; what is under way goes on under its own."""
+        self.limits = limits
+        self.breaker.hold_to(limits)
 
     def enter(self, now: float) -> None:
         """Take a slot. Raises Busy."""

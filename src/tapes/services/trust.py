@@ -6,7 +6,8 @@ Rule 2: a name is only as good as what it leads to. `localhost` leads to this ma
         named host leads to none of the addresses that only this machine or its network means
         (loopback, link-local, unspecified, multicast), unless the operator has named those too.
 Rule 3: a host's addresses are found once, and again only when the operator's service could not be
-        reached there. What a name means later changes nothing for connections in between.
+        reached there. What a name means later changes nothing for connections in between; what
+        the operator trusts later does.
 
 Knows nothing of URLs, documents or connections.
 """
@@ -138,6 +139,14 @@ class Addresses:
             return f"{host} leads to {what}, which may not be connected to"
         self._replace(host, allowed)
         return None
+
+    def judge_by(self, trust: Trust) -> None:
+        """Judge by what is trusted now; what was found, too. Whom it refuses is forgotten."""
+        self.trust = trust
+        for host, addresses in list(self._found.items()):
+            is_trusted = trust.fault(host) is None
+            allowed = (a for a in addresses if is_trusted and trust.allows(host, a))
+            self._replace(host, tuple(allowed))
 
     def forget(self, host: str) -> None:
         """Connect to a host no more."""
