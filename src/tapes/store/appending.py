@@ -142,8 +142,8 @@ class Appending:
 
     def _kept(self, turns: Sequence[Prepared]) -> list[Receipt]:
         with self._mutex:
-            # To ask takes a server as long as to write, and that finds out by itself.
-            asks = self._repeats or not self._database.is_postgres
+            # To ask takes long, and writing finds out by itself.
+            asks = self._repeats
             while True:
                 batch = _Batch(self._database, self._recent, turns, asks=asks)
                 try:
@@ -363,9 +363,6 @@ class _Batch:
         return len(connection.execute(statement).all()) == len(wanted)
 
     def _insert_rows(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        if not self.database.is_postgres:
-            self.database.insert_rows(connection, raw_turns, rows)
-            return
         if self.database.insert_new_rows(connection, raw_turns, rows) < len(rows):
             raise _LookAgain
 

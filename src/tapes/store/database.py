@@ -5,20 +5,24 @@ Knows nothing of what is kept in it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import (
+    Boolean,
     Column,
     ColumnElement,
     Connection,
     Dialect,
+    LargeBinary,
     Select,
     Table,
     any_,
     bindparam,
+    exc,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -124,24 +128,34 @@ class Shape:
         # Values that stand in the statement itself, such as a limit.
         self._own = {n: value for n, value in compiled.params.items() if value is not None}
         types = {name: parameter.type for parameter, name in compiled.bind_names.items()}
-        self._columns = [
-            (name, types[name].dialect_impl(dialect).bind_processor(dialect))
-            for name in order or types
-        ]
+        self._names = list(order or types)
+        self._binds: list[tuple[Any, Any]] = []
+        for at, name in enumerate(self._names):
+            kind = types[name].dialect_impl(dialect)
+            # Both drivers take bytes, and what is true or not, as they are.
+            is_plain = isinstance(kind, LargeBinary | Boolean)
+            bind = None if is_plain else kind.bind_processor(dialect)
+            if bind is not None:
+                self._binds.append((at if self._is_positional else name, bind))
+        self._get = itemgetter(*self._names) if len(self._names) > 1 else self._get_few
+
+    def _get_few(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] for name in self._names)
 
     def bound(self, rows: Iterable[Mapping[str, Any]]) -> list[Any]:
         """The values of rows as the driver takes them."""
-        columns = self._columns
         if self._own:
             rows = [{**self._own, **row} for row in rows]
-        if self._is_positional:
-            return [
-                tuple([row[n] if bind is None else bind(row[n]) for n, bind in columns])
-                for row in rows
-            ]
-        return [
-            {n: row[n] if bind is None else bind(row[n]) for n, bind in columns} for row in rows
-        ]
+        names, get, binds = self._names, self._get, self._binds
+        out = list[Any]()
+        for row in rows:
+            values: Any = list(get(row))
+            if not self._is_positional:
+                values = dict(zip(names, values, strict=True))
+            for at, bind in binds:
+                values[at] = bind(values[at])
+            out.append(values)
+        return out
 
 
 class Database(ABC):
@@ -172,15 +186,13 @@ class Database(ABC):
         SQLAlchemy makes the statement and says how each type is bound, once for each shape: to
         have it look at every value of every row takes longer than the database needs.
         """
-        shape = self._shape(table, rows, is_new=False)
-        connection.exec_driver_sql(shape.sql, shape.bound(rows))
+        self._run_each(connection, self._shape(table, rows, is_new=False), rows)
 
     def insert_new_rows(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
     ) -> int:
         """The same, but for rows that are there already; gives the number of those that came."""
-        shape = self._shape(table, rows, is_new=True)
-        return connection.exec_driver_sql(shape.sql, shape.bound(rows)).rowcount
+        return int(self._run_each(connection, self._shape(table, rows, is_new=True), rows).rowcount)
 
     def _shape(self, table: Table, rows: Sequence[Mapping[str, Any]], *, is_new: bool) -> Shape:
         key = (table.name, tuple(rows[0]), is_new)
@@ -196,8 +208,27 @@ class Database(ABC):
         """Run a statement of ours, which is never made anew, for each of these values."""
         if statement not in self._shapes:
             self._shapes[statement] = Shape(statement, self.dialect)
-        shape = self._shapes[statement]
-        connection.exec_driver_sql(shape.sql, shape.bound(rows))
+        self._run_each(connection, self._shapes[statement], rows)
+
+    def _run_each(
+        self, connection: Connection, shape: Shape, rows: Sequence[Mapping[str, Any]]
+    ) -> Any:
+        values = shape.bound(rows)
+        cursor = connection.connection.cursor()
+        with self.errors_as_usual(shape.sql):
+            cursor.executemany(shape.sql, values)
+        return cursor
+
+    @contextmanager
+    def errors_as_usual(self, sql: str) -> Iterator[None]:
+        """What the driver raises as SQLAlchemy does, but for the values: nobody reads them."""
+        driver: Any = self.dialect.dbapi
+        try:
+            yield
+        except driver.Error as error:
+            raise exc.DBAPIError.instance(
+                sql, None, error, driver.Error, dialect=self.dialect
+            ) from error
 
     def rows_among(
         self,
@@ -225,7 +256,10 @@ class Database(ABC):
                 some += some[-1:] * (size - len(some))
                 values |= {f"among_{number}": item for number, item in enumerate(some)}
             (bound,) = self._shapes[key].bound([values])
-            found += connection.exec_driver_sql(self._shapes[key].sql, bound).all()
+            cursor = connection.connection.cursor()
+            with self.errors_as_usual(self._shapes[key].sql):
+                cursor.execute(self._shapes[key].sql, bound)
+                found += cursor.fetchall()
         return found
 
     def _among(self, column: ColumnElement[Any], size: int) -> ColumnElement[bool]:

@@ -122,7 +122,9 @@ class SqliteDatabase(Database):
             **sizes,
         )
         begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
-        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+        event.listen(
+            engine, "begin", lambda connection: connection.connection.cursor().execute(begin)
+        )
         return engine
 
     def _connect(self, *, read_only: bool) -> sqlite3.Connection:
@@ -205,7 +207,9 @@ class SqliteDatabase(Database):
 
     def new_turn_ids(self, connection: Connection, count: int) -> Sequence[int]:
         """The ids after the last one; nobody else writes meanwhile."""
-        last = connection.exec_driver_sql(_LAST_ID).scalar() or 0
+        with self.errors_as_usual(_LAST_ID):
+            found = connection.connection.cursor().execute(_LAST_ID).fetchone()
+        last = 0 if found is None else found[0]
         return range(last + 1, last + 1 + count)
 
     @contextmanager
