@@ -50,7 +50,7 @@ class Id(TypeDecorator[str]):
         return dialect.type_descriptor(LargeBinary(16))
 
     def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
-        return None if dialect.name == POSTGRES else _bytes_of_id
+        return None if dialect.name == POSTGRES else bytes_of_id
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
         return _text_of_id if dialect.name == POSTGRES else _id_of_bytes
@@ -64,7 +64,8 @@ def _text_of_id(value: Any) -> str | None:
 
 
 @lru_cache(4096)  # as are all turns of a batch
-def _bytes_of_id(value: str | None) -> bytes | None:
+def bytes_of_id(value: str | None) -> bytes | None:
+    """An id as 16 bytes."""
     return None if value is None else bytes.fromhex(value.replace("-", ""))
 
 

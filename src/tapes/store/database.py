@@ -5,7 +5,7 @@ Knows nothing of what is kept in it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
@@ -188,11 +188,12 @@ class Database(ABC):
         """
         self._run_each(connection, self._shape(table, rows, is_new=False), rows)
 
-    def insert_new_rows(
+    def insert_only_new(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
-    ) -> int:
-        """The same, but for rows that are there already; gives the number of those that came."""
-        return int(self._run_each(connection, self._shape(table, rows, is_new=True), rows).rowcount)
+    ) -> bool:
+        """The same, or False where one of them was there: then the transaction has to end."""
+        done = self._run_each(connection, self._shape(table, rows, is_new=True), rows)
+        return int(done.rowcount) == len(rows)
 
     def _shape(self, table: Table, rows: Sequence[Mapping[str, Any]], *, is_new: bool) -> Shape:
         key = (table.name, tuple(rows[0]), is_new)
@@ -230,6 +231,12 @@ class Database(ABC):
                 sql, None, error, driver.Error, dialect=self.dialect
             ) from error
 
+    def rows_of(self, connection: Connection, sql: str, values: Any = ()) -> list[Sequence[Any]]:
+        """What a question in the database's own words finds, as the driver gives it."""
+        cursor = connection.connection.cursor()
+        with self.errors_as_usual(sql):
+            return list(cursor.execute(sql, values).fetchall())
+
     def rows_among(
         self,
         connection: Connection,
@@ -256,10 +263,7 @@ class Database(ABC):
                 some += some[-1:] * (size - len(some))
                 values |= {f"among_{number}": item for number, item in enumerate(some)}
             (bound,) = self._shapes[key].bound([values])
-            cursor = connection.connection.cursor()
-            with self.errors_as_usual(self._shapes[key].sql):
-                cursor.execute(self._shapes[key].sql, bound)
-                found += cursor.fetchall()
+            found += self.rows_of(connection, self._shapes[key].sql, bound)
         return found
 
     def _among(self, column: ColumnElement[Any], size: int) -> ColumnElement[bool]:
@@ -288,8 +292,13 @@ class Database(ABC):
         """The text of a member of a JSON column, by its path."""
 
     @abstractmethod
-    def new_turn_ids(self, connection: Connection, count: int) -> Sequence[int]:
-        """Ids for turns that are about to be kept, ascending; none is ever given twice."""
+    def new_turn_ids(
+        self, connection: Connection, count: int, org_ids: Sequence[str]
+    ) -> tuple[Sequence[int], Collection[str]]:
+        """Ids for turns that are about to be kept, ascending; none is ever given to two.
+
+        With them those of the tenants of whom anything was erased.
+        """
 
     @abstractmethod
     def leading(self) -> AbstractContextManager[bool]:
