@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from tapes.store.columns import POSTGRES
+from tapes.store.columns import POSTGRES, Id
 
 # Both have `on_conflict_do_nothing` and `on_conflict_do_update`, and mean the same by them.
 Insert = sqlite.Insert | postgresql.Insert
@@ -138,9 +138,25 @@ class Shape:
             if bind is not None:
                 self._binds.append((at if self._is_positional else name, bind))
         self._get = itemgetter(*self._names) if len(self._names) > 1 else self._get_few
+        found = statement.selected_columns if isinstance(statement, Select) else ()
+        self.reads = [
+            (at, column.type.result_processor(dialect, None))
+            for at, column in enumerate(found)
+            if isinstance(column.type, Id)
+        ]
 
     def _get_few(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in self._names)
+
+    def read(self, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+        """What was found, with its ids as texts."""
+        out = list[Sequence[Any]]()
+        for row in rows:
+            values = list(row)
+            for at, read in self.reads:
+                values[at] = read(values[at])
+            out.append(values)
+        return out
 
     def bound(self, rows: Iterable[Mapping[str, Any]]) -> list[Any]:
         """The values of rows as the driver takes them."""
@@ -215,6 +231,9 @@ class Database(ABC):
         self, connection: Connection, shape: Shape, rows: Sequence[Mapping[str, Any]]
     ) -> Any:
         values = shape.bound(rows)
+        if connection.dispatch.before_cursor_execute:
+            values = values if isinstance(values[0], dict) else list(map(tuple, values))
+            return connection.exec_driver_sql(shape.sql, values)
         cursor = connection.connection.cursor()
         with self.errors_as_usual(shape.sql):
             cursor.executemany(shape.sql, values)
@@ -233,9 +252,19 @@ class Database(ABC):
 
     def rows_of(self, connection: Connection, sql: str, values: Any = ()) -> list[Sequence[Any]]:
         """What a question in the database's own words finds, as the driver gives it."""
+        with self.errors_as_usual(sql):  # SQLite finds what is wrong while it is read
+            return list(self._run(connection, sql, values).fetchall())
+
+    def _run(self, connection: Connection, sql: str, values: Any) -> Any:
+        """Run a statement straight through the driver, but where somebody listens."""
+        if connection.dispatch.before_cursor_execute:
+            return connection.exec_driver_sql(
+                sql, values if isinstance(values, dict) else tuple(values)
+            )
         cursor = connection.connection.cursor()
         with self.errors_as_usual(sql):
-            return list(cursor.execute(sql, values).fetchall())
+            cursor.execute(sql, values)
+        return cursor
 
     def rows_among(
         self,
@@ -247,24 +276,47 @@ class Database(ABC):
     ) -> list[Sequence[Any]]:
         """What a question of ours, which is never made anew, finds where a column is one of these.
 
-        What it finds comes as the driver gives it.
+        What it finds comes as the driver gives it, but for ids.
         """
         found: list[Sequence[Any]] = []
+        for shape, bound in self._each_among(ask, column, items, values):
+            rows = self.rows_of(connection, shape.sql, bound)
+            found += shape.read(rows) if shape.reads else rows
+        return found
+
+    def run_among(
+        self,
+        connection: Connection,
+        statement: Any,
+        column: ColumnElement[Any],
+        items: Sequence[Any],
+        **values: Any,
+    ) -> None:
+        """Run a statement of ours, which is never made anew, where a column is one of these."""
+        for shape, bound in self._each_among(statement, column, items, values):
+            self._run(connection, shape.sql, bound)
+
+    def _each_among(
+        self,
+        statement: Any,
+        column: ColumnElement[Any],
+        items: Sequence[Any],
+        values: dict[str, Any],
+    ) -> Iterator[tuple[Shape, Any]]:
         for at in range(0, len(items), _AT_ONCE):
             some = list(items[at : at + _AT_ONCE])
             # Of few sizes, so that few texts are made.
             size = 1 if self.is_postgres else 1 << (len(some) - 1).bit_length()
-            key = (ask, size)
+            key = (statement, size)
             if key not in self._shapes:
-                self._shapes[key] = Shape(ask.where(self._among(column, size)), self.dialect)
+                self._shapes[key] = Shape(statement.where(self._among(column, size)), self.dialect)
             if self.is_postgres:
                 values["among"] = some
             else:
                 some += some[-1:] * (size - len(some))
                 values |= {f"among_{number}": item for number, item in enumerate(some)}
             (bound,) = self._shapes[key].bound([values])
-            found += self.rows_of(connection, self._shapes[key].sql, bound)
-        return found
+            yield self._shapes[key], bound
 
     def _among(self, column: ColumnElement[Any], size: int) -> ColumnElement[bool]:
         if self.is_postgres:
