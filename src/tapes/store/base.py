@@ -422,6 +422,10 @@ class Project(Protocol):
         """The sessions that a harness calls so, by harness."""
         ...
 
+    def harnesses(self, harness_session_ids: Sequence[str]) -> Mapping[str, str]:
+        """The harness of each session that is the only one called so."""
+        ...
+
     def trace(self, trace_id: str) -> Trace | None:
         """A trace."""
         ...

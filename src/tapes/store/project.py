@@ -1,5 +1,6 @@
 """All of one tenant, over one database: the `Project` of the store."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -115,6 +116,14 @@ class SqlProject:
         if harness_id is not None:
             where = and_(where, sessions.c.harness_id == harness_id)
         return self._listed(where)
+
+    def harnesses(self, harness_session_ids: Sequence[str]) -> Mapping[str, str]:
+        """The harness of each session that is the only one called so."""
+        among, column = self._database.rows_among, sessions.c.harness_session_id
+        with self._database.reading() as connection:
+            rows = among(connection, _CALLED, column, harness_session_ids, org=self.org_id)
+        times = Counter(row[0] for row in rows)
+        return {row[0]: row[1] for row in rows if times[row[0]] == 1}
 
     def _listed(self, where: Any) -> tuple[Listed, ...]:
         ask = SESSIONS.where(sessions.c.org_id == self.org_id, where)
@@ -386,6 +395,9 @@ def _homes(table: Table, column: Any) -> Select[Any]:
     )
 
 
+_CALLED = select(sessions.c.harness_session_id, sessions.c.harness_id).where(
+    sessions.c.org_id == bindparam("org")
+)
 _HOMES_OF_TRACES = _homes(traces, traces.c.trace_id)
 # The index of answers has only those that have an id.
 _HOMES_OF_ANSWERS = _homes(spans, spans.c.response_id).where(spans.c.response_id != "")
