@@ -10,6 +10,7 @@ Knows nothing of what is kept.
 """
 
 import os
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -48,6 +49,8 @@ from tapes.store.tables import metadata
 
 _CONNECTIONS, _MORE = 8, 8
 _CONNECT_S = 10
+# Since when a connection rests, and for how long that needs no look.
+_RESTS, _NAP_S = "rests since", 1.0
 # Advisory locks are numbers; this one is for changing tables.
 _MIGRATING = int.from_bytes(b"tlog", "big")
 # A log of this size is vacuumed while the caller waits.
@@ -88,9 +91,10 @@ class PostgresDatabase(Database):
             creator=self._connect,
             pool_size=_CONNECTIONS,
             max_overflow=_MORE,
-            pool_pre_ping=True,
         )
         event.listen(self._engine, "connect", _prepare)
+        event.listen(self._engine, "checkout", self._try_again_after_a_rest)
+        event.listen(self._engine, "checkin", _rest)
         self.dialect = self._engine.dialect
         self._reading = self._engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
@@ -100,6 +104,18 @@ class PostgresDatabase(Database):
         return psycopg.connect(
             self._dsn, connect_timeout=_CONNECT_S, application_name="tapes", autocommit=False
         )
+
+    def _try_again_after_a_rest(self, connection: Any, record: Any, _: Any) -> None:
+        """Have a connection replaced that broke while it rested.
+
+        To ask whether it works costs a round trip: one that worked just now is not asked.
+        """
+        if time.monotonic() - record.info.get(_RESTS, 0.0) < _NAP_S:
+            return
+        try:
+            self.dialect.do_ping(connection)
+        except psycopg.Error as error:
+            raise exc.InvalidatePoolError from error
 
     def _here(self) -> None:
         """Connections do not cross a fork: the child has its own, and leaves the parent's open."""
@@ -284,6 +300,10 @@ _NEW_IDS = """
         WHERE EXISTS (SELECT FROM tombstones WHERE org_id = org)
     )
 """
+
+
+def _rest(_: Any, record: Any) -> None:
+    record.info[_RESTS] = time.monotonic()
 
 
 def _prepare(connection: psycopg.Connection[Any], _: Any) -> None:
