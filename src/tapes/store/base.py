@@ -484,7 +484,10 @@ class Project(Protocol):
         ...
 
     def waiting(self) -> int:
-        """How many sessions have turns that nothing was derived from yet."""
+        """How many sessions have turns that nothing was derived from yet.
+
+        A turn that names no session, and was not placed in one yet, counts as one.
+        """
         ...
 
     # changes

@@ -259,10 +259,16 @@ class SqlProject:
         return frozenset(found)
 
     def waiting(self) -> int:
-        """How many sessions are not derived yet."""
-        ask = select(func.count()).where(dirty.c.org_id == self.org_id, dirty.c.failed.is_(None))
+        """How many sessions are not derived yet; a turn that has none so far counts as one."""
+        own = raw_turns.c.org_id == self.org_id
+        asks = (
+            select(func.count()).where(dirty.c.org_id == self.org_id, dirty.c.failed.is_(None)),
+            select(func.count()).where(
+                own, raw_turns.c.session_id.is_(None), raw_turns.c.placed.is_(None)
+            ),
+        )
         with self._database.reading() as connection:
-            return connection.execute(ask).scalar() or 0
+            return sum(connection.execute(ask).scalar() or 0 for ask in asks)
 
     # --- changes
 
