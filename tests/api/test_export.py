@@ -145,9 +145,10 @@ def test_damage_found_on_the_way_breaks_the_answer_off(tmp_path: Path) -> None:
     store.close()
 
 
-def test_an_export_says_what_still_waits_to_be_derived(store: SqlStore) -> None:
+@pytest.mark.parametrize("session", ["late", ""])
+def test_an_export_says_what_still_waits_to_be_derived(store: SqlStore, session: str) -> None:
     fill(store, [chat(1, [said("user", "hi")], "hello")])
-    store.append([chat(2, [said("user", "late")], "hello", session="late", request_id="late")])
+    store.append([chat(2, [said("user", "late")], "hello", session=session, request_id="late")])
     with served(store) as client:
         answer = client.get("/v1/export")
         assert answer.headers["x-tapes-waiting-sessions"] == "1"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
+from tapes.envelope import UNKNOWN
 from tapes.ingest import otlp
 from tapes.ingest.sessions import TraceSessions
 from tapes.jsontext import Json
@@ -45,6 +46,22 @@ def test_a_batch_of_traces_is_looked_up_at_once(store: SqlStore, traces: int) ->
         places = sessions.places(forms_of(*sent))
     assert len(places) == traces
     assert len([said for said in statements if said.lstrip().startswith("SELECT")]) == 2
+
+
+@pytest.mark.parametrize("traces", [1, 200])
+def test_a_batch_of_named_conversations_is_looked_up_at_once(store: SqlStore, traces: int) -> None:
+    seen = chat(1, [said("user", "hi")], "hello", session="talk 0")
+    fill(store, [seen])
+    named = [
+        span("a", {"gen_ai.conversation.id": f"talk {n}"}, trace=f"{n + 1:032x}")
+        for n in range(traces)
+    ]
+    sessions = TraceSessions(store.project())
+    with asked() as statements:
+        places = sessions.places(forms_of(*named))
+    assert len([said for said in statements if said.lstrip().startswith("SELECT")]) == 1
+    found = [place.envelope.harness_id for place in places.values()]
+    assert found == [seen.envelope.harness_id, *[UNKNOWN] * (traces - 1)]
 
 
 def test_what_moves_to_a_conversation_is_looked_for_at_once(store: SqlStore) -> None:

@@ -72,11 +72,47 @@ def test_what_comes_again_among_others_is_known_and_the_others_are_kept(store: S
     assert sorted(asked) == sorted(turn(number).request_id for number in range(1, 8))
 
 
-def test_a_turn_that_cannot_be_kept_fails_alone(store: SqlStore) -> None:
-    bad = replace(turn(3), meta={"not": object()})
+def unreadable_request() -> RawTurn:
+    bad = turn(3)
+    assert bad.exchange is not None
+    return replace(bad, exchange=replace(bad.exchange, request={"not": object()}))
+
+
+@pytest.mark.parametrize(
+    "bad", [replace(turn(3), meta={"not": object()}), unreadable_request()], ids=["meta", "request"]
+)
+def test_a_turn_that_cannot_be_kept_fails_alone(store: SqlStore, bad: RawTurn) -> None:
     turns = [turn(1), turn(2), bad, turn(4)]
     came = together(store, turns)
     assert [isinstance(each, Receipt) for each in came] == [True, True, False, True]
+
+
+def test_conversations_that_many_append_to_at_once_are_kept_to_the_byte(store: SqlStore) -> None:
+    begin = threading.Barrier(WRITERS)
+
+    def talk(writer: int) -> list[RawTurn]:
+        """Two writers share a conversation: what each goes on from may just have changed."""
+        messages, turns = [said("user", f"{writer // 2} " + "once upon a time " * 200)], []
+        for n in range(20):
+            messages.append(said("user", f"{writer} then {n} " + "and so on " * n))
+            turns.append(chat(n, list(messages), "yes", session=f"talk {writer // 2}"))
+            turns[-1] = replace(turns[-1], request_id=f"{writer}-{n}")
+        return turns
+
+    def append(turns: Sequence[RawTurn]) -> None:
+        begin.wait()
+        for one in turns:
+            store.append([one])
+
+    talks = [talk(writer) for writer in range(WRITERS)]
+    threads = [threading.Thread(target=append, args=(turns,)) for turns in talks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kept = {one.request_id: one.exchange for one in store.project().stream_turns()}
+    assert kept == {one.request_id: one.exchange for turns in talks for one in turns}
+    assert store.check() == ()
 
 
 @pytest.mark.row("D7")

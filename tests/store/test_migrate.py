@@ -1,6 +1,7 @@
 """Databases of other versions and of strangers."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -8,6 +9,7 @@ import pytest
 
 from tapes.errors import DamagedStore, NewerStore, UnreadableStore
 from tapes.store.migrate import HEAD, REVISIONS, upgrade
+from tapes.store.packing import Way
 from tapes.store.postgres import PostgresDatabase, open_postgres
 from tapes.store.sqlite import SqliteDatabase, open_sqlite
 from tests.turns import chat, said
@@ -57,6 +59,26 @@ def test_a_newer_one_is_refused_and_left_alone(tmp_path: Path, database: str) ->
         open_sqlite(tmp_path / "tapes.db")
     with pytest.raises(NewerStore, match="9999"):
         open_postgres(database)
+
+
+def test_each_way_of_packing_came_with_a_revision() -> None:
+    came = {"0001": {Way.WHOLE, Way.SPLICED, Way.PATCHED}, "0003": {Way.CONTINUED}}
+    assert set().union(*came.values()) == set(Way)
+    assert came.keys() <= set(REVISIONS)
+
+
+def test_a_file_from_before_bodies_were_continued_is_read_and_written(tmp_path: Path) -> None:
+    turns = [chat(n, [said("user", f"{n} " + "so it goes on " * n)], "yes") for n in (1, 2)]
+    with closing(open_sqlite(tmp_path / "tapes.db")) as store:
+        store.append(turns[:1])
+    with closing(sqlite3.connect(tmp_path / "tapes.db")) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0002'")
+        connection.commit()
+    with closing(open_sqlite(tmp_path / "tapes.db")) as store:
+        store.append(turns)
+        kept = list(store.project().stream_turns())
+    assert [turn.exchange for turn in kept] == [turn.exchange for turn in turns]
+    assert list(tmp_path.glob("tapes.db.before-0003-from-0002"))
 
 
 def test_a_strangers_database_is_refused_and_left_alone(tmp_path: Path, database: str) -> None:

@@ -53,9 +53,9 @@ class TraceSessions:
         found: dict[tuple[str, str], Place] = {}
         with self._lock:
             together = list(by_trace(forms))
-            homes = self._homes(together)
+            homes = self._homes(together) | self._named(together)
             for trace_id, its in together:
-                owner = self._owner(trace_id, its, homes.get(trace_id))
+                owner = self._owner(trace_id, homes.get(trace_id))
                 self._owners[trace_id] = owner
                 self._owners.move_to_end(trace_id)
                 for form in its:
@@ -77,15 +77,9 @@ class TraceSessions:
         for session_id in self._project.with_turns(sorted(own)):
             self._move(session_id, own[session_id])
 
-    def _owner(self, trace_id: str, forms: Sequence[Form], home: Owner | None) -> Owner:
+    def _owner(self, trace_id: str, home: Owner | None) -> Owner:
         known = self._sure(trace_id)
-        if known is not None:
-            return known
-        named = _named(forms)
-        if named is not None:
-            session = conversation_of(named)
-            return Owner(harness_of(named) or self._harness_of(session), session, True)
-        return home or self._owners.get(trace_id) or Owner(UNKNOWN, trace_id, False)
+        return known or home or self._owners.get(trace_id) or Owner(UNKNOWN, trace_id, False)
 
     def _sure(self, trace_id: str) -> Owner | None:
         known = self._owners.get(trace_id)
@@ -96,7 +90,7 @@ class TraceSessions:
         unsure = {
             trace_id: [id_ for id_ in map(response_id_of, its) if len(id_) >= _SHORTEST]
             for trace_id, its in together
-            if self._sure(trace_id) is None and _named(its) is None
+            if self._sure(trace_id) is None and _naming(its) is None
         }
         if not unsure:
             return {}
@@ -111,10 +105,22 @@ class TraceSessions:
                 found[trace_id] = Owner(home.harness_id, home.harness_session_id, sure)
         return found
 
-    def _harness_of(self, session: str) -> str:
-        """The harness of the one session that is called so, where there is one."""
-        found = self._project.sessions_of_harness(session)
-        return found[0].session.harness_id if len(found) == 1 else UNKNOWN
+    def _named(self, together: Sequence[tuple[str, Sequence[Form]]]) -> dict[str, Owner]:
+        """The sessions that spans of these traces name."""
+        named = {
+            trace_id: form
+            for trace_id, its in together
+            if self._sure(trace_id) is None and (form := _naming(its)) is not None
+        }
+        # Of one that tells no harness: that of the one session that is called so, if there is one.
+        bare = {conversation_of(form) for form in named.values() if not harness_of(form)}
+        known = self._project.harnesses(sorted(bare)) if bare else {}
+        found = {}
+        for trace_id, form in named.items():
+            session = conversation_of(form)
+            harness_id = harness_of(form) or known.get(session) or UNKNOWN
+            found[trace_id] = Owner(harness_id, session, True)
+        return found
 
     def _own_session(self, trace_id: str) -> str:
         return session_id_of(Envelope(org_id=self._project.org_id, harness_session_id=trace_id))
@@ -138,7 +144,7 @@ class TraceSessions:
             cursor = page.next_cursor
 
 
-def _named(forms: Sequence[Form]) -> Form | None:
+def _naming(forms: Sequence[Form]) -> Form | None:
     # Of a span and its log records, the span tells more: both are looked at.
     return next((form for form in forms if conversation_of(form)), None)
 

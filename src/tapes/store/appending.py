@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, literal_column, null, select, tuple_
@@ -19,19 +18,20 @@ from tapes.errors import UnavailableStore
 from tapes.rows import RawTurn, Source, moments
 from tapes.store.base import Kept, Receipt
 from tapes.store.bodies import (
+    Ahead,
     Base,
     PackedBody,
     Recent,
     best_base,
     last_bases,
     leads_back,
+    packed_ahead,
     packed_body,
 )
 from tapes.store.database import Database, insert_into
 from tapes.store.packing import squeezed
 from tapes.store.tables import (
     blobs,
-    claims,
     dirty,
     drops,
     erased_turns,
@@ -49,7 +49,8 @@ _TOGETHER = 200
 class _Wanted:
     """What one caller wants to have kept, and what came of it."""
 
-    turns: Sequence[Prepared]
+    turns: Sequence[RawTurn]
+    ready: Sequence[Ahead] = ()
     receipts: list[Receipt] | None = None
     error: BaseException | None = None
     # Held until he is told: a lock costs a tenth of an event.
@@ -63,68 +64,105 @@ class _Wanted:
 class Appending:
     """Writes `raw_turns`.
 
-    One of the callers writes at a time, for all who wait: one flush of the disk serves them all.
-    When his own turns are kept he hands on to the first who waits.
+    The callers work for each other, two at a time: while one writes what he gathered, and waits
+    for the disk, the first who waits gathers: he makes ready what he and all others want to have
+    kept. So a flush serves many, nothing is made ready in a transaction, and few threads are
+    awake. Whoever is alone does both, and waits for nobody.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._mutex = threading.Lock()  # for what is remembered
+        self._mutex = threading.Lock()  # for who writes, and for what is remembered
         self._recent = Recent()
         self._repeats = False  # whether turns came lately that were known
-        self._gate = threading.Lock()  # for who writes, and who waits
-        self._is_written = False
+        self._gate = threading.Lock()  # for who gathers, and who waits
+        self._is_gathered = False
         self._wanted: deque[_Wanted] = deque()
         os.register_at_fork(after_in_child=self._in_child)
 
     def append(self, turns: Sequence[RawTurn]) -> list[Receipt]:
         """Keep turns, all or none."""
-        return self.append_prepared([prepare(turn) for turn in turns])
-
-    def append_prepared(self, turns: Sequence[Prepared]) -> list[Receipt]:
-        """Keep turns whose parts are ready."""
         mine = _Wanted(turns)
         mine.told.acquire()
         with self._gate:
             self._wanted.append(mine)
-            writes, self._is_written = not self._is_written, True
-        if not writes:
+            gathers, self._is_gathered = not self._is_gathered, True
+        if not gathers:
             mine.told.acquire()
         if not mine.is_over:
-            self._write_for_all(mine)
+            self._keep_for_all(mine)
         if mine.error is not None:
             raise mine.error
         return mine.receipts or []
 
-    def _write_for_all(self, mine: _Wanted) -> None:
-        while not mine.is_over:
-            with self._gate:
-                some = self._some()
-            self._write(some)
+    def _keep_for_all(self, mine: _Wanted) -> None:
+        """Gather, hand on to the first who waits, and write."""
+        some = list[_Wanted]()
+        try:
+            try:
+                self._gather(some)
+            finally:
+                with self._gate:
+                    self._is_gathered = bool(self._wanted)
+                    if self._wanted:
+                        self._wanted[0].told.release()  # it is not over: he is the next
+            try:
+                self._write([each for each in some if not each.is_over])
+            finally:
+                self._mutex.release()
+        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
             for each in some:
+                if not each.is_over:
+                    each.error = error
+        for each in some:
+            if each is not mine:
                 each.told.release()
-        with self._gate:
-            self._is_written = bool(self._wanted)
-            if self._wanted:
-                self._wanted[0].told.release()  # it is not over: he is the one to write
 
-    def _some(self) -> list[_Wanted]:
-        """Those who wait longest, as many as go together."""
-        some = [self._wanted.popleft()]
-        size = len(some[0].turns)
-        while self._wanted and size + len(self._wanted[0].turns) <= _TOGETHER:
-            some.append(self._wanted.popleft())
-            size += len(some[-1].turns)
-        return some
+    def _gather(self, some: list[_Wanted]) -> None:
+        """Make ready what is wanted, and what more comes, until it is our turn to write."""
+        size, lineages = 0, set[tuple[str, int]]()
+        while True:
+            with self._gate:
+                more = self._more(size)
+                some += more
+            size += sum(len(each.turns) for each in more)
+            for each in more:
+                try:
+                    each.ready = self._ready(each.turns, lineages)
+                except Exception as error:  # noqa: BLE001  # raised where it is waited for
+                    each.error = error
+            if self._mutex.acquire(blocking=not more):
+                return
+
+    def _more(self, size: int) -> list[_Wanted]:
+        """Those who wait longest, as many as go together with so many turns."""
+        more = list[_Wanted]()
+        while self._wanted and (not size or size + len(self._wanted[0].turns) <= _TOGETHER):
+            more.append(self._wanted.popleft())
+            size += len(more[-1].turns)
+        return more
+
+    def _ready(self, turns: Sequence[RawTurn], lineages: set[tuple[str, int]]) -> list[Ahead]:
+        """Turns as they are written, as far as that needs no transaction."""
+        out = list[Ahead]()
+        for turn in map(prepare, turns):
+            key = (turn.org_id, turn.lineage)
+            # Of several that go on from each other only the first knows what it goes on from.
+            is_first = key not in lineages
+            lineages.add(key)
+            out.append(packed_ahead(turn, self._recent.seen(*key)) if is_first else Ahead(turn))
+        return out
 
     def _write(self, some: Sequence[_Wanted]) -> None:
+        if not some:
+            return
         try:
-            receipts = iter(self._kept([turn for each in some for turn in each.turns]))
+            receipts = iter(self._kept([turn for each in some for turn in each.ready]))
         except BaseException as error:  # noqa: BLE001  # raised where it is waited for
             self._write_each(some, error)
             return
         for each in some:
-            each.receipts = [next(receipts) for _ in each.turns]
+            each.receipts = [next(receipts) for _ in each.ready]
 
     def _write_each(self, some: Sequence[_Wanted], error: BaseException) -> None:
         """One of them may be what is wrong: each is kept, or fails, by itself."""
@@ -136,32 +174,31 @@ class Appending:
                 each.error = UnavailableStore(error.message, error.remedy)
                 continue
             try:
-                each.receipts = self._kept(each.turns)
+                each.receipts = self._kept(each.ready)
             except BaseException as its:  # noqa: BLE001  # raised where it is waited for
                 each.error = its
 
-    def _kept(self, turns: Sequence[Prepared]) -> list[Receipt]:
-        with self._mutex:
-            # To ask takes a server as long as to write, and that finds out by itself.
-            asks = self._repeats or not self._database.is_postgres
-            while True:
-                batch = _Batch(self._database, self._recent, turns, asks=asks)
-                try:
-                    with self._database.writing() as connection:
-                        receipts = batch.write(connection)
-                    self._repeats = any(receipt.kept is Kept.KNOWN for receipt in receipts)
-                    return receipts
-                except _LookAgain:
-                    self._recent.forget()
-                    asks = True
-                except BaseException:
-                    self._recent.forget()
-                    raise
+    def _kept(self, turns: Sequence[Ahead]) -> list[Receipt]:
+        # To ask takes long, and writing finds out by itself.
+        asks = self._repeats
+        while True:
+            batch = _Batch(self._database, self._recent, turns, asks=asks)
+            try:
+                with self._database.writing() as connection:
+                    receipts = batch.write(connection)
+                self._repeats = any(receipt.kept is Kept.KNOWN for receipt in receipts)
+                return receipts
+            except _LookAgain:
+                self._recent.forget()
+                asks = True
+            except BaseException:
+                self._recent.forget()
+                raise
 
     def _in_child(self) -> None:
         """After a fork: whoever was writing is the parent's."""
         self._mutex, self._gate = threading.Lock(), threading.Lock()
-        self._is_written = False
+        self._is_gathered = False
         self._wanted.clear()
 
     def forget(self) -> None:
@@ -174,6 +211,8 @@ class _LookAgain(Exception):
     """What we built on is not so any more: somebody kept one of these turns, or erased another."""
 
 
+# Turns with their number in the batch.
+_Numbered = list[tuple[int, Prepared]]
 # The tenant of a part, its hash, and the turn that it was cut out of.
 _Part = tuple[str, bytes, int]
 
@@ -191,7 +230,6 @@ _ERASED = select(erased_turns.c.request_hash).where(
     erased_turns.c.request_hash.in_(bindparam("hashes", expanding=True)),
     erased_turns.c.org_id == bindparam("org"),
 )
-_ANY_TOMB = select(tombstones.c.org_id).limit(1)
 _TOMBS = select(tombstones.c.session_id, tombstones.c.erased_at).where(
     tombstones.c.session_id.in_(bindparam("sessions", expanding=True)),
     tombstones.c.org_id == bindparam("org"),
@@ -208,16 +246,19 @@ class _Batch:
 
     database: Database
     recent: Recent
-    turns: Sequence[Prepared]
+    ahead: Sequence[Ahead]
     asks: bool = True  # for turns that are known, before writing any
 
     def write(self, connection: Connection) -> list[Receipt]:
         receipts: dict[int, Receipt] = {}
-        fresh: list[tuple[int, Prepared]] = []
+        fresh: list[tuple[int, Ahead]] = []
         seen: dict[tuple[str, str], int] = {}
-        known = self._known(connection) if self.asks else {}
-        erased = self._erased(connection)
-        for number, turn in enumerate(self.turns):
+        by_org = self._by_org()
+        ids, erasers = self.database.new_turn_ids(connection, len(self.ahead), list(by_org))
+        known = self._known(connection, by_org) if self.asks else {}
+        erased = self._erased(connection, {org_id: by_org[org_id] for org_id in erasers})
+        for number, ahead in enumerate(self.ahead):
+            turn = ahead.turn
             key = (turn.org_id, turn.turn.request_id)
             if number in erased:
                 receipts[number] = Receipt(0, Kept.ERASED)
@@ -227,46 +268,45 @@ class _Batch:
                 continue  # its receipt follows from the first one's
             else:
                 seen[key] = number
-                fresh.append((number, turn))
-        ids = self.database.new_turn_ids(connection, len(fresh)) if fresh else ()
+                fresh.append((number, ahead))
+        ids = ids[: len(fresh)]
         for (number, _), turn_id in zip(fresh, ids, strict=True):
             receipts[number] = Receipt(turn_id, Kept.NEW)
-        self._insert(connection, [turn for _, turn in fresh], list(ids))
+        self._insert(connection, [ahead for _, ahead in fresh], list(ids))
         self._mark_dirty(connection, receipts)
         return [
-            receipts.get(n) or self._repeated(n, seen, receipts) for n in range(len(self.turns))
+            receipts.get(n) or self._repeated(n, seen, receipts) for n in range(len(self.ahead))
         ]
 
     def _repeated(
         self, number: int, seen: Mapping[tuple[str, str], int], receipts: Mapping[int, Receipt]
     ) -> Receipt:
-        turn = self.turns[number]
+        turn = self.ahead[number].turn
         return Receipt(receipts[seen[turn.org_id, turn.turn.request_id]].id, Kept.KNOWN)
 
     # --- what is there
 
-    def _by_org(self) -> Mapping[str, list[tuple[int, Prepared]]]:
-        found: dict[str, list[tuple[int, Prepared]]] = {}
-        for number, turn in enumerate(self.turns):
-            found.setdefault(turn.org_id, []).append((number, turn))
+    def _by_org(self) -> Mapping[str, _Numbered]:
+        found: dict[str, _Numbered] = {}
+        for number, ahead in enumerate(self.ahead):
+            found.setdefault(ahead.turn.org_id, []).append((number, ahead.turn))
         return found
 
-    def _known(self, connection: Connection) -> dict[tuple[str, str], int]:
+    def _known(
+        self, connection: Connection, by_org: Mapping[str, _Numbered]
+    ) -> dict[tuple[str, str], int]:
         found: dict[tuple[str, str], int] = {}
-        for org, turns in self._by_org().items():
+        for org, turns in by_org.items():
             requests = [t.turn.request_id for _, t in turns if t.turn.request_id]
             column = raw_turns.c.request_id
             rows = self.database.rows_among(connection, _KNOWN, column, requests, org=org)
             found |= {(org, request_id): turn_id for turn_id, request_id in rows}
         return found
 
-    def _erased(self, connection: Connection) -> set[int]:
+    def _erased(self, connection: Connection, by_org: Mapping[str, _Numbered]) -> set[int]:
         """The numbers of turns that were erased, or whose session was erased after they began."""
         out: set[int] = set()
-        for org, turns in self._by_org().items():
-            column = tombstones.c.org_id
-            if not self.database.rows_among(connection, _ANY_TOMB, column, [org]):
-                continue
+        for org, turns in by_org.items():
             hashes = {request_hash(t.turn.request_id): n for n, t in turns if t.turn.request_id}
             rows = connection.execute(_ERASED, {"hashes": list(hashes), "org": org}).scalars()
             out |= {hashes[bytes(row)] for row in rows}
@@ -282,19 +322,21 @@ class _Batch:
 
     # --- what is new
 
-    def _insert(
-        self, connection: Connection, turns: Sequence[Prepared], ids: Sequence[int]
-    ) -> None:
-        if not turns:
+    def _insert(self, connection: Connection, fresh: Sequence[Ahead], ids: Sequence[int]) -> None:
+        if not fresh:
             return
-        self._recall(connection, turns)
+        self._recall(connection, [ahead.turn for ahead in fresh])
         rows, parts, used = list[dict[str, Any]](), dict[_Part, bytes](), set[int]()
-        for turn, turn_id in zip(turns, ids, strict=True):
-            base = best_base(turn.body, self.recent.find(turn.org_id, turn.lineage) or ())
-            if base is not None and leads_back(base) and base.id in ids:
-                # What it leads back to is read from the log, and must be there.
-                self._insert_now(connection, rows, parts)
-            packed = packed_body(connection, turn, base)
+        for ahead, turn_id in zip(fresh, ids, strict=True):
+            turn = ahead.turn
+            known = self.recent.find(turn.org_id, turn.lineage) or ()
+            packed = ahead.packed
+            if packed is None or ahead.last is not (known[-1] if known else None):
+                base = best_base(turn.body, known)
+                if base is not None and leads_back(base) and base.id in ids:
+                    # What it leads back to is read from the log, and must be there.
+                    self._insert_now(connection, rows, parts)
+                packed = packed_body(connection, turn, base)
             rows.append(_row(turn, turn_id, packed))
             parts |= {(turn.org_id, c.hash, turn_id): c.data for c in packed.cuts}
             if packed.base is not None:
@@ -363,10 +405,7 @@ class _Batch:
         return len(connection.execute(statement).all()) == len(wanted)
 
     def _insert_rows(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        if not self.database.is_postgres:
-            self.database.insert_rows(connection, raw_turns, rows)
-            return
-        if self.database.insert_new_rows(connection, raw_turns, rows) < len(rows):
+        if not self.database.insert_only_new(connection, raw_turns, rows):
             raise _LookAgain
 
     # --- what is to be derived
@@ -374,9 +413,9 @@ class _Batch:
     def _mark_dirty(self, connection: Connection, receipts: Mapping[int, Receipt]) -> None:
         marked = sorted(
             {
-                (turn.org_id, turn.session_id)
-                for number, turn in enumerate(self.turns)
-                if turn.session_id is not None
+                (ahead.turn.org_id, ahead.turn.session_id)
+                for number, ahead in enumerate(self.ahead)
+                if ahead.turn.session_id is not None
                 and number in receipts
                 and receipts[number].kept is Kept.NEW
             }
@@ -413,20 +452,21 @@ def mark_dirty(
     """Have sessions derived, in an order that all writers keep."""
     if not sessions:
         return
+    if database.is_postgres:
+        ids = [",".join(column) for column in zip(*sessions, strict=True)]
+        told = {"orgs": f"{{{ids[0]}}}", "sessions": f"{{{ids[1]}}}", "now": now}
+        database.rows_of(connection, _MARK_ALL, told)
+        return
     rows = [
         {"org_id": o, "session_id": s, "version": 1, "dirtied_at": now, "first_dirtied_at": now}
         for o, s in sessions
     ]
-    database.run_many(connection, _marking(database.is_postgres), rows)
-    if database.is_postgres:
-        claimed = [{"org_id": o, "session_id": s} for o, s in sessions]
-        database.run_many(connection, _CLAIMING, claimed)
+    database.run_many(connection, _MARK, rows)
 
 
-@cache
-def _marking(is_postgres: bool) -> Any:
+def _marking() -> Any:
     names = ("org_id", "session_id", "version", "dirtied_at", "first_dirtied_at")
-    statement = insert_into(dirty, is_postgres=is_postgres)
+    statement = insert_into(dirty, is_postgres=False)
     statement = statement.values({name: bindparam(name) for name in names})
     return statement.on_conflict_do_update(
         index_elements=[dirty.c.org_id, dirty.c.session_id],
@@ -438,11 +478,22 @@ def _marking(is_postgres: bool) -> Any:
     )
 
 
-_CLAIMING = (
-    insert_into(claims, is_postgres=True)
-    .values(org_id=bindparam("org_id"), session_id=bindparam("session_id"))
-    .on_conflict_do_nothing()
-)
+_MARK = _marking()
+# The same, and what workers lock, for all sessions with one question.
+_MARK_ALL = """
+    WITH marked AS MATERIALIZED (
+        SELECT *
+        FROM unnest(%(orgs)s::text::uuid[], %(sessions)s::text::uuid[]) AS it (org, session)
+    ), claimed AS (
+        INSERT INTO derive_claims (org_id, session_id) SELECT org, session FROM marked
+        ON CONFLICT DO NOTHING
+    )
+    INSERT INTO derive_queue AS known (org_id, session_id, version, dirtied_at, first_dirtied_at)
+    SELECT org, session, 1, %(now)s, %(now)s FROM marked
+    ON CONFLICT (org_id, session_id) DO UPDATE
+    SET version = known.version + 1, dirtied_at = excluded.dirtied_at, failed = NULL
+    RETURNING 1
+"""
 
 
 def count_drops(

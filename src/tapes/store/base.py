@@ -422,6 +422,10 @@ class Project(Protocol):
         """The sessions that a harness calls so, by harness."""
         ...
 
+    def harnesses(self, harness_session_ids: Sequence[str]) -> Mapping[str, str]:
+        """The harness of each session that is the only one called so."""
+        ...
+
     def trace(self, trace_id: str) -> Trace | None:
         """A trace."""
         ...
@@ -480,7 +484,10 @@ class Project(Protocol):
         ...
 
     def waiting(self) -> int:
-        """How many sessions have turns that nothing was derived from yet."""
+        """How many sessions have turns that nothing was derived from yet.
+
+        A turn that names no session, and was not placed in one yet, counts as one.
+        """
         ...
 
     # changes

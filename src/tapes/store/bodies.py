@@ -71,6 +71,18 @@ class PackedBody:
     base: Base | None
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A turn whose body was packed before it is written: against what was the best at that time.
+
+    That holds as long as `last` is the last that is remembered of its lineage.
+    """
+
+    turn: Prepared
+    last: Base | None = None
+    packed: PackedBody | None = None
+
+
 class Recent:
     """The bodies that were kept last, by lineage: what the next ones are packed against."""
 
@@ -85,6 +97,10 @@ class Recent:
             return None
         self._lineages.move_to_end(key)
         return self._lineages[key]
+
+    def seen(self, org_id: str, lineage: int) -> tuple[Base, ...]:
+        """The bodies of a lineage as they are just now, whoever may be adding some."""
+        return tuple(self._lineages.get((org_id, lineage), ()))
 
     def add(self, org_id: str, lineage: int, base: Base, *, instead_of: Base | None = None) -> None:
         """Remember a body; the one that it goes on from need not be remembered any more."""
@@ -127,6 +143,16 @@ def best_base(body: bytes, known: Sequence[Base]) -> Base | None:
 def leads_back(base: Base) -> bool:
     """Whether what is packed against this base is packed against one that was long before."""
     return (base.depth + 1) % STEP == 0
+
+
+def packed_ahead(turn: Prepared, known: Sequence[Base]) -> Ahead:
+    """A turn with its body packed, but where a body from long before has to be read for it."""
+    base = best_base(turn.body, known)
+    if base is None:
+        return Ahead(turn, None, _packed(turn.body, None, 0))
+    if leads_back(base):
+        return Ahead(turn)
+    return Ahead(turn, known[-1], _packed(turn.body, base, base.depth + 1))
 
 
 def packed_body(connection: Connection, prepared: Prepared, base: Base | None) -> PackedBody:

@@ -49,10 +49,8 @@ class Id(TypeDecorator[str]):
             return dialect.type_descriptor(postgresql.UUID(as_uuid=False))
         return dialect.type_descriptor(LargeBinary(16))
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
-        if value is None or dialect.name == POSTGRES:
-            return value
-        return bytes.fromhex(value.replace("-", ""))
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
+        return None if dialect.name == POSTGRES else bytes_of_id
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
         return _text_of_id if dialect.name == POSTGRES else _id_of_bytes
@@ -63,6 +61,12 @@ class Id(TypeDecorator[str]):
 
 def _text_of_id(value: Any) -> str | None:
     return None if value is None else str(value)
+
+
+@lru_cache(4096)  # as are all turns of a batch
+def bytes_of_id(value: str | None) -> bytes | None:
+    """An id as 16 bytes."""
+    return None if value is None else bytes.fromhex(value.replace("-", ""))
 
 
 _NOBODY = bytes(16)
@@ -145,11 +149,15 @@ class JsonText(TypeDecorator[Json]):
         plain: TypeEngine[Any] = _JsonText() if dialect.name == POSTGRES else Text()
         return dialect.type_descriptor(plain)
 
-    def process_bind_param(self, value: Json, dialect: Dialect) -> Any:
-        return None if value is None else written(value).decode()
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
+        return _written_or_none
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
         return _read_or_none
+
+
+def _written_or_none(value: Json) -> str | None:
+    return None if value is None else written(value).decode()
 
 
 def _read_or_none(value: Any) -> Json:
@@ -188,16 +196,18 @@ class Payload(JsonText):
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: Json, dialect: Dialect) -> Any:
-        if value is None:
-            return None
-        text = written(value)
-        if dialect.name == POSTGRES or len(text) < _LARGE:
-            return text.decode()
-        return squeezed(text)
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
+        return _written_or_none if dialect.name == POSTGRES else _payload_or_none
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
         return _read_or_none if dialect.name == POSTGRES else _read_payload
+
+
+def _payload_or_none(value: Json) -> str | bytes | None:
+    if value is None:
+        return None
+    text = written(value)
+    return text.decode() if len(text) < _LARGE else squeezed(text)
 
 
 def _read_payload(value: Any) -> Json:

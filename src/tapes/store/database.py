@@ -5,24 +5,28 @@ Knows nothing of what is kept in it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import (
+    Boolean,
     Column,
     ColumnElement,
     Connection,
     Dialect,
+    LargeBinary,
     Select,
     Table,
     any_,
     bindparam,
+    exc,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from tapes.store.columns import POSTGRES
+from tapes.store.columns import POSTGRES, Id
 
 # Both have `on_conflict_do_nothing` and `on_conflict_do_update`, and mean the same by them.
 Insert = sqlite.Insert | postgresql.Insert
@@ -124,24 +128,50 @@ class Shape:
         # Values that stand in the statement itself, such as a limit.
         self._own = {n: value for n, value in compiled.params.items() if value is not None}
         types = {name: parameter.type for parameter, name in compiled.bind_names.items()}
-        self._columns = [
-            (name, types[name].dialect_impl(dialect).bind_processor(dialect))
-            for name in order or types
+        self._names = list(order or types)
+        self._binds: list[tuple[Any, Any]] = []
+        for at, name in enumerate(self._names):
+            kind = types[name].dialect_impl(dialect)
+            # Both drivers take bytes, and what is true or not, as they are.
+            is_plain = isinstance(kind, LargeBinary | Boolean)
+            bind = None if is_plain else kind.bind_processor(dialect)
+            if bind is not None:
+                self._binds.append((at if self._is_positional else name, bind))
+        self._get = itemgetter(*self._names) if len(self._names) > 1 else self._get_few
+        found = statement.selected_columns if isinstance(statement, Select) else ()
+        self.reads = [
+            (at, column.type.result_processor(dialect, None))
+            for at, column in enumerate(found)
+            if isinstance(column.type, Id)
         ]
+
+    def _get_few(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] for name in self._names)
+
+    def read(self, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+        """What was found, with its ids as texts."""
+        out = list[Sequence[Any]]()
+        for row in rows:
+            values = list(row)
+            for at, read in self.reads:
+                values[at] = read(values[at])
+            out.append(values)
+        return out
 
     def bound(self, rows: Iterable[Mapping[str, Any]]) -> list[Any]:
         """The values of rows as the driver takes them."""
-        columns = self._columns
         if self._own:
             rows = [{**self._own, **row} for row in rows]
-        if self._is_positional:
-            return [
-                tuple([row[n] if bind is None else bind(row[n]) for n, bind in columns])
-                for row in rows
-            ]
-        return [
-            {n: row[n] if bind is None else bind(row[n]) for n, bind in columns} for row in rows
-        ]
+        names, get, binds = self._names, self._get, self._binds
+        out = list[Any]()
+        for row in rows:
+            values: Any = list(get(row))
+            if not self._is_positional:
+                values = dict(zip(names, values, strict=True))
+            for at, bind in binds:
+                values[at] = bind(values[at])
+            out.append(values)
+        return out
 
 
 class Database(ABC):
@@ -172,15 +202,14 @@ class Database(ABC):
         SQLAlchemy makes the statement and says how each type is bound, once for each shape: to
         have it look at every value of every row takes longer than the database needs.
         """
-        shape = self._shape(table, rows, is_new=False)
-        connection.exec_driver_sql(shape.sql, shape.bound(rows))
+        self._run_each(connection, self._shape(table, rows, is_new=False), rows)
 
-    def insert_new_rows(
+    def insert_only_new(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
-    ) -> int:
-        """The same, but for rows that are there already; gives the number of those that came."""
-        shape = self._shape(table, rows, is_new=True)
-        return connection.exec_driver_sql(shape.sql, shape.bound(rows)).rowcount
+    ) -> bool:
+        """The same, or False where one of them was there: then the transaction has to end."""
+        done = self._run_each(connection, self._shape(table, rows, is_new=True), rows)
+        return int(done.rowcount) == len(rows)
 
     def _shape(self, table: Table, rows: Sequence[Mapping[str, Any]], *, is_new: bool) -> Shape:
         key = (table.name, tuple(rows[0]), is_new)
@@ -196,8 +225,46 @@ class Database(ABC):
         """Run a statement of ours, which is never made anew, for each of these values."""
         if statement not in self._shapes:
             self._shapes[statement] = Shape(statement, self.dialect)
-        shape = self._shapes[statement]
-        connection.exec_driver_sql(shape.sql, shape.bound(rows))
+        self._run_each(connection, self._shapes[statement], rows)
+
+    def _run_each(
+        self, connection: Connection, shape: Shape, rows: Sequence[Mapping[str, Any]]
+    ) -> Any:
+        values = shape.bound(rows)
+        if connection.dispatch.before_cursor_execute:
+            values = values if isinstance(values[0], dict) else list(map(tuple, values))
+            return connection.exec_driver_sql(shape.sql, values)
+        cursor = connection.connection.cursor()
+        with self.errors_as_usual(shape.sql):
+            cursor.executemany(shape.sql, values)
+        return cursor
+
+    @contextmanager
+    def errors_as_usual(self, sql: str) -> Iterator[None]:
+        """What the driver raises as SQLAlchemy does, but for the values: nobody reads them."""
+        driver: Any = self.dialect.dbapi
+        try:
+            yield
+        except driver.Error as error:
+            raise exc.DBAPIError.instance(
+                sql, None, error, driver.Error, dialect=self.dialect
+            ) from error
+
+    def rows_of(self, connection: Connection, sql: str, values: Any = ()) -> list[Sequence[Any]]:
+        """What a question in the database's own words finds, as the driver gives it."""
+        with self.errors_as_usual(sql):  # SQLite finds what is wrong while it is read
+            return list(self._run(connection, sql, values).fetchall())
+
+    def _run(self, connection: Connection, sql: str, values: Any) -> Any:
+        """Run a statement straight through the driver, but where somebody listens."""
+        if connection.dispatch.before_cursor_execute:
+            return connection.exec_driver_sql(
+                sql, values if isinstance(values, dict) else tuple(values)
+            )
+        cursor = connection.connection.cursor()
+        with self.errors_as_usual(sql):
+            cursor.execute(sql, values)
+        return cursor
 
     def rows_among(
         self,
@@ -209,24 +276,47 @@ class Database(ABC):
     ) -> list[Sequence[Any]]:
         """What a question of ours, which is never made anew, finds where a column is one of these.
 
-        What it finds comes as the driver gives it.
+        What it finds comes as the driver gives it, but for ids.
         """
         found: list[Sequence[Any]] = []
+        for shape, bound in self._each_among(ask, column, items, values):
+            rows = self.rows_of(connection, shape.sql, bound)
+            found += shape.read(rows) if shape.reads else rows
+        return found
+
+    def run_among(
+        self,
+        connection: Connection,
+        statement: Any,
+        column: ColumnElement[Any],
+        items: Sequence[Any],
+        **values: Any,
+    ) -> None:
+        """Run a statement of ours, which is never made anew, where a column is one of these."""
+        for shape, bound in self._each_among(statement, column, items, values):
+            self._run(connection, shape.sql, bound)
+
+    def _each_among(
+        self,
+        statement: Any,
+        column: ColumnElement[Any],
+        items: Sequence[Any],
+        values: dict[str, Any],
+    ) -> Iterator[tuple[Shape, Any]]:
         for at in range(0, len(items), _AT_ONCE):
             some = list(items[at : at + _AT_ONCE])
             # Of few sizes, so that few texts are made.
             size = 1 if self.is_postgres else 1 << (len(some) - 1).bit_length()
-            key = (ask, size)
+            key = (statement, size)
             if key not in self._shapes:
-                self._shapes[key] = Shape(ask.where(self._among(column, size)), self.dialect)
+                self._shapes[key] = Shape(statement.where(self._among(column, size)), self.dialect)
             if self.is_postgres:
                 values["among"] = some
             else:
                 some += some[-1:] * (size - len(some))
                 values |= {f"among_{number}": item for number, item in enumerate(some)}
             (bound,) = self._shapes[key].bound([values])
-            found += connection.exec_driver_sql(self._shapes[key].sql, bound).all()
-        return found
+            yield self._shapes[key], bound
 
     def _among(self, column: ColumnElement[Any], size: int) -> ColumnElement[bool]:
         if self.is_postgres:
@@ -254,8 +344,13 @@ class Database(ABC):
         """The text of a member of a JSON column, by its path."""
 
     @abstractmethod
-    def new_turn_ids(self, connection: Connection, count: int) -> Sequence[int]:
-        """Ids for turns that are about to be kept, ascending; none is ever given twice."""
+    def new_turn_ids(
+        self, connection: Connection, count: int, org_ids: Sequence[str]
+    ) -> tuple[Sequence[int], Collection[str]]:
+        """Ids for turns that are about to be kept, ascending; none is ever given to two.
+
+        With them those of the tenants of whom anything was erased.
+        """
 
     @abstractmethod
     def leading(self) -> AbstractContextManager[bool]:

@@ -20,9 +20,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
-    Select,
     Table,
-    and_,
     bindparam,
     delete,
     select,
@@ -100,15 +98,14 @@ class ModelWriter:
 
     # --- what is there
 
-    def _rows_of(self, ask: Any, session_ids: Sequence[str]) -> Iterator[Row[*tuple[Any, ...]]]:
-        for some in chunks(session_ids):
-            yield from self._connection.execute(ask, {"o": self._org, "s": some}).all()
+    def _rows_of(self, ask: "_Ask", session_ids: Sequence[str]) -> list[Sequence[Any]]:
+        return self._database.rows_among(self._connection, *ask, session_ids, o=self._org)
 
     def _stored(self, session_ids: Sequence[str]) -> dict[str, Stored]:
         found = {session_id: Stored() for session_id in session_ids}
-        for head in self._rows_of(_HEADS, session_ids):
-            found[head.id].session_place = head.place
-            found[head.id].session = "" if head.placeholder else head.content_hash
+        for session_id, hashed, place, placeholder in self._rows_of(_HEADS, session_ids):
+            found[session_id].session_place = place
+            found[session_id].session = "" if placeholder else hashed
         for session_id, trace_id, hashed in self._rows_of(_TRACES, session_ids):
             found[session_id].traces[trace_id] = hashed
         for session_id, trace_id, span_id, hashed, place in self._rows_of(_SPANS, session_ids):
@@ -131,12 +128,10 @@ class ModelWriter:
             for trace in edit.rows.traces
             if trace.trace_id not in edit.stored.traces
         }
-        for some in chunks(list(new)):
-            ask = {"o": self._org, "t": some}
-            for row in self._connection.execute(_OF_TRACES, ask):
-                edit = new[row.trace_id]
-                if row.session_id != edit.session_id:
-                    edit.stored.spans[row.trace_id, row.span_id] = ("", row.place)
+        for trace_id, span_id, session_id, place in self._rows_of(_OF_TRACES, list(new)):
+            edit = new[trace_id]
+            if session_id != edit.session_id:
+                edit.stored.spans[trace_id, span_id] = ("", place)
 
     # --- numbers of changes
 
@@ -175,10 +170,9 @@ class ModelWriter:
         if values:
             self._connection.execute(statement, values)
 
-    def _drop(self, statement: Any, keys: Sequence[Any]) -> None:
+    def _drop(self, drop: "_Ask", keys: Sequence[Any]) -> None:
         """Delete rows by what tells them apart."""
-        for some in chunks(keys):
-            self._connection.execute(statement, {"o": self._org, "k": some})
+        self._database.run_among(self._connection, *drop, keys, o=self._org)
 
     def _insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         if rows:
@@ -277,10 +271,8 @@ class ModelWriter:
         return place
 
     def _taken(self, table: Table, places: Sequence[int]) -> set[int]:
-        taken: set[int] = set()
-        for some in chunks(places):
-            taken |= set(self._connection.execute(_TAKEN[table.name], {"p": some}).scalars())
-        return taken
+        taken = self._database.rows_among(self._connection, *_TAKEN[table.name], places)
+        return {place for (place,) in taken}
 
     # --- the session
 
@@ -320,7 +312,7 @@ class ModelWriter:
     def _renamed(self, heads: Sequence["_Head"]) -> list[str]:
         """Of these sessions those that are known by other words than before, or by none before."""
         ids = [head.session_id for head in heads]
-        before = {row.id: _named(row) for row in self._rows_of(_NAMED, ids)}
+        before = {row[0]: _named(row) for row in self._rows_of(_NAMED, ids)}
         return [
             head.session_id
             for head in heads
@@ -330,15 +322,15 @@ class ModelWriter:
         ]
 
     def _session_words(self, session_ids: Sequence[str]) -> list[Words]:
-        called = dict(map(tuple, self._rows_of(_CALLED, session_ids)))
+        called = {row[0]: row[1] for row in self._rows_of(_CALLED, session_ids)}
         tagged: dict[str, list[str]] = {}
         for session_id, tag in self._rows_of(_TAGGED, session_ids):
             tagged.setdefault(session_id, []).append(tag)
         return [
             words_of(
-                row.place,
+                row[1],
                 self._org,
-                said_of(_named(row), called.get(row.id) or "", tagged.get(row.id, ())),
+                said_of(_named(row), called.get(row[0]) or "", tagged.get(row[0], ())),
             )
             for row in self._rows_of(_NAMED, session_ids)
         ]
@@ -395,17 +387,17 @@ class ModelWriter:
 
     def settle(self, session_id: str) -> None:
         """Be a placeholder where others name the session and nothing came of it; else be not."""
-        ask = {"o": self._org, "s": [session_id]}
-        row = self._connection.execute(_HEADS, ask).first()
-        if row is not None and not row.placeholder:
+        heads = self._rows_of(_HEADS, [session_id])
+        _, known, place, placeholder = heads[0] if heads else (None, None, None, True)
+        if not placeholder:
             return
         named = self._connection.execute(_NAMERS, {"o": self._org, "s": session_id}).first()
         own = None if named is None else _placeholder(self._org, session_id, named)
         hashed = None if own is None else content_hash(own)
-        if hashed == (row and row.content_hash):
+        if hashed == known:
             return
         seq = self._next_seqs(1)[0]
-        self._write_heads([_Head(session_id, own, hashed, row.place if row else None, seq)])
+        self._write_heads([_Head(session_id, own, hashed, place, seq)])
         self._note_changes([(session_id, seq)], erased=False)
 
 
@@ -444,16 +436,17 @@ def _placeholder(org_id: str, session_id: str, named: Row[Any]) -> Session:
     )
 
 
-def _named(row: Row[*tuple[Any, ...]]) -> Session:
+def _named(row: Sequence[Any]) -> Session:
     """What a session is known by, and no more of it."""
+    session_id, _, title, name, preview, cwd, agent_name, harness_id = row
     return Session(
-        id=row.id,
-        derived_title=row.derived_title,
-        name=row.name,
-        preview=row.preview,
-        cwd=row.cwd,
-        agent_name=row.agent_name,
-        harness_id=row.harness_id,
+        id=session_id,
+        derived_title=title,
+        name=name,
+        preview=preview,
+        cwd=cwd,
+        agent_name=agent_name,
+        harness_id=harness_id,
     )
 
 
@@ -485,23 +478,31 @@ def _link_key(key: Sequence[str]) -> LinkKey:
 # Made once: to make a statement takes longer than to run it.
 _O: BindParameter[Any] = bindparam("o")
 _S: BindParameter[Any] = bindparam("s")
-_MANY: BindParameter[Any] = bindparam("s", expanding=True)
 _PLACES: BindParameter[Any] = bindparam("p", expanding=True)
 
 
-def _of_sessions(table: Table, *columns: ColumnElement[Any]) -> Select[Any]:
-    mine = and_(table.c.org_id == _O, table.c.session_id.in_(_MANY))
-    return select(table.c.session_id, *columns).where(mine)
+# A statement, and the column that is to be one of many.
+_Ask = tuple[Any, ColumnElement[Any]]
 
 
-_OWN = and_(sessions.c.org_id == _O, sessions.c.id.in_(_MANY))
-_HEADS = select(
-    sessions.c.id, sessions.c.content_hash, sessions.c.place, sessions.c.placeholder
-).where(_OWN)
-_NAMED = select(
-    sessions.c.id, sessions.c.place, sessions.c.derived_title, sessions.c.name, sessions.c.preview,
-    sessions.c.cwd, sessions.c.agent_name, sessions.c.harness_id,
-).where(_OWN)  # fmt: skip
+def _of_sessions(table: Table, *columns: ColumnElement[Any]) -> _Ask:
+    column = table.c.session_id
+    return select(column, *columns).where(table.c.org_id == _O), column
+
+
+_HEADS: _Ask = (
+    select(sessions.c.id, sessions.c.content_hash, sessions.c.place, sessions.c.placeholder).where(
+        sessions.c.org_id == _O
+    ),
+    sessions.c.id,
+)
+_NAMED: _Ask = (
+    select(
+        sessions.c.id, sessions.c.place, sessions.c.derived_title, sessions.c.name,
+        sessions.c.preview, sessions.c.cwd, sessions.c.agent_name, sessions.c.harness_id,
+    ).where(sessions.c.org_id == _O),
+    sessions.c.id,
+)  # fmt: skip
 _LINK_KEY = (
     links.c.from_trace_id, links.c.from_span_id, links.c.from_io,
     links.c.to_trace_id, links.c.to_span_id, links.c.to_io,
@@ -517,13 +518,15 @@ _PARENTS = _of_sessions(
 )  # fmt: skip
 _CALLED = _of_sessions(notes, notes.c.display_name)
 _TAGGED = _of_sessions(tags, tags.c.tag)
-_OF_TRACES = select(spans.c.trace_id, spans.c.span_id, spans.c.session_id, spans.c.place).where(
-    spans.c.org_id == _O, spans.c.trace_id.in_(bindparam("t", expanding=True))
+_OF_TRACES: _Ask = (
+    select(spans.c.trace_id, spans.c.span_id, spans.c.session_id, spans.c.place).where(
+        spans.c.org_id == _O
+    ),
+    spans.c.trace_id,
 )
 _AT = select(spans).where(spans.c.place.in_(_PLACES), spans.c.org_id == _O)
-_TAKEN = {
-    table.name: select(table.c.place).where(table.c.place.in_(_PLACES))
-    for table in (spans, sessions)
+_TAKEN: dict[str, _Ask] = {
+    table.name: (select(table.c.place), table.c.place) for table in (spans, sessions)
 }
 _NAMERS = (
     select(session_parents)
@@ -537,10 +540,9 @@ _TICK = (
     .values(seq=clocks.c.seq + bindparam("count"))
     .returning(clocks.c.seq)
 )
-_KEYS: BindParameter[Any] = bindparam("k", expanding=True)
-_DROP_TRACES = delete(traces).where(traces.c.org_id == _O, traces.c.trace_id.in_(_KEYS))
-_DROP_SPANS = delete(spans).where(spans.c.place.in_(_KEYS), spans.c.org_id == _O)
-_DROP_SESSIONS = delete(sessions).where(sessions.c.org_id == _O, sessions.c.id.in_(_KEYS))
+_DROP_TRACES: _Ask = delete(traces).where(traces.c.org_id == _O), traces.c.trace_id
+_DROP_SPANS: _Ask = delete(spans).where(spans.c.org_id == _O), spans.c.place
+_DROP_SESSIONS: _Ask = delete(sessions).where(sessions.c.org_id == _O), sessions.c.id
 _DROP_LINK = delete(links).where(
     links.c.org_id == _O,
     *(column == bindparam(name) for name, column in zip("abcdef", _LINK_KEY, strict=True)),

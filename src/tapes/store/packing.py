@@ -7,7 +7,8 @@ Rule 1: what is unpacked is what was packed, to the byte; anything else is an er
 Rule 2: a body that shares its beginning and its end with an earlier one keeps what lies between,
         compressed beside what was said just before. One that changed in several places is
         compressed with the whole earlier one as its dictionary.
-Rule 3: a number says how bytes were packed. Ways of packing are added and never changed.
+Rule 3: a number says how bytes were packed. Ways of packing are added and never changed; each
+        comes with a revision of the log (`migrations`), so that an older program refuses the log.
 
 Knows nothing of turns or databases.
 """

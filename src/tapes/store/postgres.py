@@ -10,7 +10,8 @@ Knows nothing of what is kept.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +23,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Dialect,
     MetaData,
     Table,
     cast,
@@ -39,7 +41,7 @@ from sqlalchemy.types import Text
 
 from tapes.errors import TapesError, UnavailableStore, UnreadableStore
 from tapes.loosejson import loose
-from tapes.store.columns import Id
+from tapes.store.columns import Id, JsonText, bytes_of_id
 from tapes.store.database import Database, Either, Every, Term, Wanted, WordIndex, Words
 from tapes.store.migrate import made_ready
 from tapes.store.sql import SqlStore
@@ -47,6 +49,8 @@ from tapes.store.tables import metadata
 
 _CONNECTIONS, _MORE = 8, 8
 _CONNECT_S = 10
+# Since when a connection rests, and for how long that needs no look.
+_RESTS, _NAP_S = "rests since", 1.0
 # Advisory locks are numbers; this one is for changing tables.
 _MIGRATING = int.from_bytes(b"tlog", "big")
 # A log of this size is vacuumed while the caller waits.
@@ -80,14 +84,17 @@ class PostgresDatabase(Database):
 
     def _begin(self) -> None:
         self._pid = os.getpid()
+        self._sequence = ""
+        self._copies: dict[tuple[str, tuple[str, ...]], _Copying] = {}
         self._engine = create_engine(
             "postgresql+psycopg://",
             creator=self._connect,
             pool_size=_CONNECTIONS,
             max_overflow=_MORE,
-            pool_pre_ping=True,
         )
         event.listen(self._engine, "connect", _prepare)
+        event.listen(self._engine, "checkout", self._try_again_after_a_rest)
+        event.listen(self._engine, "checkin", _rest)
         self.dialect = self._engine.dialect
         self._reading = self._engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
@@ -97,6 +104,18 @@ class PostgresDatabase(Database):
         return psycopg.connect(
             self._dsn, connect_timeout=_CONNECT_S, application_name="tapes", autocommit=False
         )
+
+    def _try_again_after_a_rest(self, connection: Any, record: Any, _: Any) -> None:
+        """Have a connection replaced that broke while it rested.
+
+        To ask whether it works costs a round trip: one that worked just now is not asked.
+        """
+        if time.monotonic() - record.info.get(_RESTS, 0.0) < _NAP_S:
+            return
+        try:
+            self.dialect.do_ping(connection)
+        except psycopg.Error as error:
+            raise exc.InvalidatePoolError from error
 
     def _here(self) -> None:
         """Connections do not cross a fork: the child has its own, and leaves the parent's open."""
@@ -157,9 +176,37 @@ class PostgresDatabase(Database):
         place = cast(literal(list(path), ARRAY(Text)), ARRAY(Text))
         return column.op("#>>", return_type=Text())(place)
 
-    def new_turn_ids(self, connection: Connection, count: int) -> Sequence[int]:
+    def new_turn_ids(
+        self, connection: Connection, count: int, org_ids: Sequence[str]
+    ) -> tuple[Sequence[int], Collection[str]]:
         """The next numbers of the sequence."""
-        return sorted(connection.exec_driver_sql(_NEW_IDS, {"count": count}).scalars())
+        if not self._sequence:  # to find its name takes longer than to ask it
+            ((self._sequence,),) = self.rows_of(connection, _SEQUENCE)
+        asked = {"count": count, "sequence": self._sequence, "orgs": f"{{{','.join(org_ids)}}}"}
+        ((ids, erased),) = self.rows_of(connection, _NEW_IDS, asked)
+        return sorted(ids), [org_ids[number - 1] for number in erased]
+
+    def insert_only_new(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+    ) -> bool:
+        """By a copy in the server's own form: half the work of inserting them, for both sides."""
+        key = (table.name, tuple(rows[0]))
+        if key not in self._copies:
+            self._copies[key] = _Copying([table.c[name] for name in key[1]], self.dialect)
+        copying = self._copies[key]
+        try:
+            with (
+                self.errors_as_usual(copying.sql),
+                connection.connection.cursor().copy(copying.sql) as copy,
+            ):
+                copy.set_types(copying.kinds)
+                for values in copying.bound(rows):
+                    copy.write_row(values)
+        except exc.IntegrityError as error:
+            if isinstance(error.orig, psycopg.errors.UniqueViolation):
+                return False
+            raise
+        return True
 
     @contextmanager
     def leading(self) -> Iterator[bool]:
@@ -204,10 +251,59 @@ class PostgresDatabase(Database):
             self._engine.dispose()
 
 
-_NEW_IDS = (
-    "SELECT nextval(pg_get_serial_sequence('raw_turns', 'id'))"
-    " FROM generate_series(1, %(count)s::int)"
-)
+class _Copying:
+    """How rows of some columns are copied into their table."""
+
+    def __init__(self, columns: Sequence[Column[Any]], dialect: Dialect) -> None:
+        names = ", ".join(f'"{column.name}"' for column in columns)
+        self.sql = f'COPY "{columns[0].table}" ({names}) FROM STDIN (FORMAT BINARY)'
+        self._names = [column.name for column in columns]
+        self.kinds, self._binds = list[int](), list[tuple[int, Any]]()
+        for at, column in enumerate(columns):
+            if isinstance(column.type, Id):
+                self.kinds.append(_oid("bytea"))  # which the same bytes stand for
+                self._binds.append((at, bytes_of_id))
+                continue
+            kind = column.type.compile(dialect).partition(" ")[0]
+            self.kinds.append(_oid(_KINDS.get(kind, "text")))
+            if isinstance(column.type, JsonText):
+                self._binds.append((at, column.type.bind_processor(dialect)))
+
+    def bound(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
+        """The values of rows as they are copied."""
+        for row in rows:
+            values = [row[name] for name in self._names]
+            for at, bind in self._binds:
+                values[at] = bind(values[at])
+            yield values
+
+
+def _oid(name: str) -> int:
+    found = psycopg.adapters.types.get_oid(name)
+    assert found is not None
+    return found
+
+
+# The server's names of what is not a text.
+_KINDS = {
+    "BIGINT": "int8",
+    "INTEGER": "int4",
+    "SMALLINT": "int2",
+    "BOOLEAN": "bool",
+    "BYTEA": "bytea",
+}
+_SEQUENCE = "SELECT pg_get_serial_sequence('raw_turns', 'id')"
+_NEW_IDS = """
+    SELECT ARRAY(SELECT nextval(%(sequence)s) FROM generate_series(1, %(count)s::int)),
+    ARRAY(
+        SELECT number FROM unnest(%(orgs)s::text::uuid[]) WITH ORDINALITY AS it (org, number)
+        WHERE EXISTS (SELECT FROM tombstones WHERE org_id = org)
+    )
+"""
+
+
+def _rest(_: Any, record: Any) -> None:
+    record.info[_RESTS] = time.monotonic()
 
 
 def _prepare(connection: psycopg.Connection[Any], _: Any) -> None:

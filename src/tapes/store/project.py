@@ -1,5 +1,6 @@
 """All of one tenant, over one database: the `Project` of the store."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -115,6 +116,14 @@ class SqlProject:
         if harness_id is not None:
             where = and_(where, sessions.c.harness_id == harness_id)
         return self._listed(where)
+
+    def harnesses(self, harness_session_ids: Sequence[str]) -> Mapping[str, str]:
+        """The harness of each session that is the only one called so."""
+        among, column = self._database.rows_among, sessions.c.harness_session_id
+        with self._database.reading() as connection:
+            rows = among(connection, _CALLED, column, harness_session_ids, org=self.org_id)
+        times = Counter(row[0] for row in rows)
+        return {row[0]: row[1] for row in rows if times[row[0]] == 1}
 
     def _listed(self, where: Any) -> tuple[Listed, ...]:
         ask = SESSIONS.where(sessions.c.org_id == self.org_id, where)
@@ -250,10 +259,16 @@ class SqlProject:
         return frozenset(found)
 
     def waiting(self) -> int:
-        """How many sessions are not derived yet."""
-        ask = select(func.count()).where(dirty.c.org_id == self.org_id, dirty.c.failed.is_(None))
+        """How many sessions are not derived yet; a turn that has none so far counts as one."""
+        own = raw_turns.c.org_id == self.org_id
+        asks = (
+            select(func.count()).where(dirty.c.org_id == self.org_id, dirty.c.failed.is_(None)),
+            select(func.count()).where(
+                own, raw_turns.c.session_id.is_(None), raw_turns.c.placed.is_(None)
+            ),
+        )
         with self._database.reading() as connection:
-            return connection.execute(ask).scalar() or 0
+            return sum(connection.execute(ask).scalar() or 0 for ask in asks)
 
     # --- changes
 
@@ -386,6 +401,9 @@ def _homes(table: Table, column: Any) -> Select[Any]:
     )
 
 
+_CALLED = select(sessions.c.harness_session_id, sessions.c.harness_id).where(
+    sessions.c.org_id == bindparam("org")
+)
 _HOMES_OF_TRACES = _homes(traces, traces.c.trace_id)
 # The index of answers has only those that have an id.
 _HOMES_OF_ANSWERS = _homes(spans, spans.c.response_id).where(spans.c.response_id != "")

@@ -17,7 +17,6 @@ from tapes.store.project import SqlProject
 from tapes.store.records import orgs_of_records
 from tapes.store.strays import strays
 from tapes.store.tables import dirty, drops, raw_turns
-from tapes.store.turnforms import Prepared
 from tapes.store.working import TakenWork, Working
 
 
@@ -42,10 +41,6 @@ class SqlStore:
     def append(self, turns: Sequence[RawTurn]) -> list[Receipt]:
         """Keep turns, all or none."""
         return self._appending.append(turns)
-
-    def append_prepared(self, turns: Sequence[Prepared]) -> list[Receipt]:
-        """Keep turns whose parts are ready: `prepare` may have run in other threads."""
-        return self._appending.append_prepared(turns)
 
     def count_drops(self, numbers: Mapping[tuple[str, str, str], int]) -> None:
         """Add to the numbers of exchanges that became no turn."""

@@ -11,7 +11,7 @@ Knows nothing of what is kept.
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from glob import escape, glob
 from pathlib import Path
@@ -42,6 +42,7 @@ from sqlalchemy import table as sql_table
 
 from tapes.errors import DamagedStore, TapesError, UnavailableStore, UnreadableStore
 from tapes.rows import NO_ORG
+from tapes.store.columns import bytes_of_id
 from tapes.store.database import Database, Either, Every, Term, Wanted, WordIndex, Words
 from tapes.store.migrate import copy_name, made_ready
 from tapes.store.sql import SqlStore
@@ -122,7 +123,9 @@ class SqliteDatabase(Database):
             **sizes,
         )
         begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
-        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+        event.listen(
+            engine, "begin", lambda connection: connection.connection.cursor().execute(begin)
+        )
         return engine
 
     def _connect(self, *, read_only: bool) -> sqlite3.Connection:
@@ -203,10 +206,18 @@ class SqliteDatabase(Database):
         place = "$" + "".join(f'."{name}"' for name in path)
         return cast(func.json_extract(column, place), Text)
 
-    def new_turn_ids(self, connection: Connection, count: int) -> Sequence[int]:
+    def new_turn_ids(
+        self, connection: Connection, count: int, org_ids: Sequence[str]
+    ) -> tuple[Sequence[int], Collection[str]]:
         """The ids after the last one; nobody else writes meanwhile."""
-        last = connection.exec_driver_sql(_LAST_ID).scalar() or 0
-        return range(last + 1, last + 1 + count)
+        found = self.rows_of(connection, _LAST_ID)
+        last = found[0][0] if found else 0
+        erased = {
+            org_id
+            for org_id in org_ids
+            if self.rows_of(connection, _ERASED, (bytes_of_id(org_id),))
+        }
+        return range(last + 1, last + 1 + count), erased
 
     @contextmanager
     def leading(self) -> Iterator[bool]:
@@ -278,6 +289,7 @@ def _is_damage(said: str) -> bool:
 
 # A file of this size is wiped while the caller waits.
 _SMALL = 64 * 1024 * 1024
+_ERASED = "SELECT 1 FROM tombstones WHERE org_id = ? LIMIT 1"
 _LAST_ID = "SELECT seq FROM sqlite_sequence WHERE name = 'raw_turns'"
 
 

@@ -123,8 +123,11 @@ def _answer(turn: RawTurn) -> bytes:
 
 def _exact(value: Json) -> bytes:
     """JSON that is read as the very value, whatever is in it."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "surrogatepass")
+    return _ENCODER.encode(value).encode("utf-8", "surrogatepass")
+
+
+# Made once: `json.dumps` makes one for each value.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def _value(data: bytes) -> Json:
