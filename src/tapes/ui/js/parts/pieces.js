@@ -28,6 +28,7 @@ const ICONS = {
   down2: 'M8 2v8M4.5 7 8 10.5 11.5 7M2.5 13.5h11',
   snow: 'M8 1.5v13M2.4 4.8l11.2 6.4M13.6 4.8 2.4 11.2',
   compare: 'M2 3h5v10H2zM9 3h5v10H9z',
+  fork: 'M4 2v12M4 9c5 0 7-1.5 7-5.5M8.5 5.5 11 3l2.5 2.5',
 };
 
 export const Icon = ({ name }) => html`<svg viewBox="0 0 16 16" fill="none" stroke="currentColor"
