@@ -139,7 +139,7 @@ function Status() {
     <span>${f.plural(turns, 'call')} captured</span>
     ${waiting > 0 && html`<span class="warn">${f.plural(waiting, 'session')} being read</span>`}
     ${failed > 0 && html`<span class="bad">${f.plural(failed, 'session')} cannot be read</span>`}
-    <span class=${drops ? 'bad' : ''}>${f.plural(drops, 'drop')}</span></div>`;
+    <span class=${drops ? 'bad' : ''} title="captured calls that could not be kept whole or read">${f.plural(drops, 'drop')}</span></div>`;
 }
 
 function AllKeys({ onClose }) {

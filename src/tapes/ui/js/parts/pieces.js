@@ -54,9 +54,9 @@ export function costTip(usd, unpriced, saved) {
 }
 export const Cost = ({ usd, unpriced, saved }) => html`<span title=${costTip(usd, unpriced, saved)}>${f.money(usd)}${unpriced && usd != null ? html`<span class="warn">+${unpriced}?</span>` : ''}</span>`;
 
-export const tokensTip = (input, cached, output) => `input ${f.count(input)}, of it cached ${f.count(cached)} (${f.percent(cached, input)}); output ${f.count(output)}`;
+export const tokensTip = (input, cached, output) => `tokens: input ${f.count(input)}, of it cached ${f.count(cached)} (${f.percent(cached, input)}); output ${f.count(output)}`;
 export const TokensOf = (input, cached, output) => [f.brief(input), html`<span class="faint"> / ${f.brief(cached)} / </span>`, f.brief(output)];
-export const Tokens = ({ input, cached, output }) => html`<span class="tnum" title=${tokensTip(input, cached, output)}>${TokensOf(input, cached, output)}</span>`;
+export const Tokens = ({ input, cached, output }) => html`<span class="tnum" title=${tokensTip(input, cached, output)}>${TokensOf(input, cached, output)} tokens</span>`;
 
 const STATES = {
   completed: ['good', 'done'], failed: ['bad', 'error'], abandoned: ['warn', 'warn'], unknown: ['', 'more'],
