@@ -721,6 +721,12 @@ class ErasureItem(TypedDict):
     """files with something damaged in them, which cannot be searched and may hold their content"""
 
 
+class ErasureItems(TypedDict):
+    """Erasures."""
+
+    items: list[ErasureItem]
+
+
 class PolicyItem(TypedDict):
     """How long sessions are kept; null is without end. Pinned ones are exempt."""
 

@@ -118,7 +118,7 @@ Replay for ever: python your_program.py
 
 {click.style("See what agents did, in the browser", bold=True)}
 
-    {command} seed    # six sample sessions: in one of them, a tool call of a coding agent fails
+    {command} seed    # samples; find the failing tool call in “The invoice test fails”
     {command} serve   # open the first address that it prints"""
 
 

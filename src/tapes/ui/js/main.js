@@ -153,8 +153,7 @@ function Token({ why }) {
     giveToken(new FormData(event.currentTarget).get('token').trim());
   };
   return html`<${Dialog} title="This server asks for a token" onClose=${() => giveToken('')}>
-    <p>${why === 'wrong' ? 'The token that was given is not accepted.' : 'What it holds is for people with a token only.'}
-      It is the token for reading, which whoever started the server has set or was shown when it started. It is kept for this tab alone.</p>
+    <p>${why === 'wrong' ? 'The token that was given is not accepted. ' : 'What it holds is for people with a token only. '}It is the token for reading: whoever started the server has set it (TAPES_API_TOKEN), or was shown it at the first start. It is kept for this tab alone.</p>
     <form class="row" onSubmit=${send}><label class="sr" for="token">Token</label>
       <input id="token" class="field" name="token" type="password" autocomplete="off" required autofocus />
       <button class="button first">Go on</button></form></${Dialog}>`;

@@ -164,6 +164,9 @@ export function useAsk(address, { again = 0, long } = {}) {
     );
     return () => stop.abort();
   }, [address, times, again]);
+  // What failed because nobody answered is asked again as soon as somebody does.
+  const isUnreachable = state.problem?.code === 'unreachable';
+  useEffect(() => (isUnreachable ? connection.watch(({ state: now }) => now !== 'lost' && setTimes((n) => n + 1)) : undefined), [isUnreachable]);
   const shown = state.address === address ? state : { value: seen.get(address)?.value, problem: null, loading: true };
   return { ...shown, reload: () => setTimes((n) => n + 1) };
 }
