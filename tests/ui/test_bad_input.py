@@ -113,3 +113,24 @@ def test_the_question_for_a_token_says_where_it_comes_from(
         expect(dialog).to_contain_text("TAPES_API_TOKEN")
         assert faults(page) == []
     store.close()
+
+
+def test_who_closes_the_question_for_a_token_is_not_asked_again_until_trying_again(
+    tmp_path: Path, open_page: Open
+) -> None:
+    store = seeded(open_sqlite(tmp_path / "tapes.db"))
+    with serving(Api(store, Keys(read=token_hash("right")))) as client:
+        page = open_page(str(client.base_url).rstrip("/"))
+        dialog = page.get_by_role("dialog", name="This server asks for a token")
+        expect(dialog).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("alert")).to_contain_text("This server needs a token")
+        # The stream of changes tries again by itself, and asks nobody.
+        with page.expect_response(lambda answer: "changes" in answer.url and answer.status == 401):
+            pass
+        expect(dialog).to_have_count(0)
+        page.get_by_role("button", name="Try again").click()
+        dialog.get_by_label("Token").fill("right")
+        dialog.get_by_role("button", name="Go on").click()
+        expect(page.get_by_role("row").filter(has_text=INVOICE)).to_be_visible()
+    store.close()

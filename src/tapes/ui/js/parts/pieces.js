@@ -117,7 +117,7 @@ export function Failed({ problem, retry, query }) {
       ${query != null && at != null && query.length > at && html`<pre class="pointer">${query}${'\n'}${' '.repeat(at)}^</pre>`}
       ${problem.remedy && html`<p>${capital(problem.remedy)}</p>`}
       <p class="faint">${problem.code}${problem.status ? ` · ${problem.status}` : ''}</p></div>
-    ${retry && html`<div><button class="button" onClick=${retry}>Try again</button></div>`}</div></div>`;
+    ${retry && html`<div><button class="button" onClick=${() => { problem.again?.(); retry(); }}>Try again</button></div>`}</div></div>`;
 }
 export const capital = (text) => (text ? text[0].toUpperCase() + text.slice(1) : '');
 
