@@ -19,7 +19,7 @@ from tapes.exchange import Exchange, Request, Response, State
 from tapes.explain import find_nearest
 from tapes.interchange.foreign import Found, Note, Reading
 from tapes.moving import Imported, import_into
-from tapes.project import declared_for
+from tapes.project import Declared, declared_for
 from tapes.redact import SECRET_PATTERNS, Redactor
 from tapes.rows import Outcome, RawTurn, Source, time_text
 from tapes.tape.base import Tape
@@ -46,9 +46,12 @@ class Drift:
     unused: tuple[str, ...]
 
 
-def freeze(turns: Iterable[RawTurn], tape: Tape) -> Imported:
-    """Put a session's exchanges on a tape. Raises MergeConflict, SecretFound, UnwritableTape."""
-    return import_into(tape, _reading(turns), partial=True)
+def freeze(turns: Iterable[RawTurn], tape: Tape, declared: Declared | None = None) -> Imported:
+    """Put a session's exchanges on a tape. Raises MergeConflict, SecretFound, UnwritableTape.
+
+    What the project declares is read from beside the tape, where it is not given.
+    """
+    return import_into(tape, _reading(turns), partial=True, declared=declared)
 
 
 def _reading(turns: Iterable[RawTurn]) -> Reading:

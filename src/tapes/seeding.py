@@ -1,8 +1,8 @@
 """Sample sessions into a log, as if they had been captured just now.
 
 Rule 1: doing it again changes nothing: each turn has its request id.
-Rule 2: the samples are turned in time so that the last of them ended a moment ago; how long they
-        took, and what lies between, stays.
+Rule 2: the samples are turned in time so that the last of them ended a few minutes ago, and none
+        looks as if it still ran; how long they took, and what lies between, stays.
 
 Knows nothing of deriving.
 """
@@ -17,7 +17,7 @@ from tapes.store.base import Kept, Store
 from tapes.turnlines import turn_of
 
 FILE = "samples/turns.jsonl"
-_AGO_NS = 60 * 1_000_000_000
+_AGO_NS = 6 * 60 * 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,6 +252,7 @@ def run_proxy(
             loop.add_signal_handler(number, stopped.set)
         server = ProxyServer(setup, listen, watcher)
         await server.start()
+        server.desk.address = server.address
         living = loop.create_task(_live(folder))
         ready(server)
         settle()

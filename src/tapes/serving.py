@@ -228,6 +228,7 @@ async def _proxy(
     server = ProxyServer(setup, listen, watcher)
     server.desk.page = page
     await server.start()
+    server.desk.address = server.address
     stack.push_async_callback(server.stop)
     return server
 

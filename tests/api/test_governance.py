@@ -73,3 +73,16 @@ def test_the_audit_goes_on_before_an_entry(store: SqlStore) -> None:
         first, *rest = got(client, "/v1/audit")["items"]
         assert got(client, "/v1/audit", before=first["id"])["items"] == rest
         assert first["by"] == "this machine"
+
+
+def test_a_session_that_went_is_known_by_its_erasure(store: SqlStore) -> None:
+    seeded(store)
+    with served(store) as client:
+        first, second, *_ = [each["id"] for each in got(client, "/v1/sessions")["items"]]
+        assert got(client, "/v1/erasures", session_id=first)["items"] == []
+        gone = client.delete(f"/v1/sessions/{first}", params={"reason": "asked to"})
+        assert gone.status_code == 204
+        (erasure,) = got(client, "/v1/erasures", session_id=first)["items"]
+        assert (erasure["reason"], erasure["session_ids"]) == ("asked to", [first])
+        assert got(client, "/v1/erasures", session_id=second)["items"] == []
+        refused(client, "/v1/erasures", 400, session_id="nonsense")

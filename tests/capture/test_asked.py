@@ -40,7 +40,7 @@ def asked(*lines: bytes, **more: object) -> Asked:
 
 def status_of(found: object) -> int:
     assert isinstance(found, Fixed)
-    return read_responses(found.data).status
+    return read_responses(found.answer("")).status
 
 
 def test_our_own_lines_go_no_further() -> None:
@@ -72,7 +72,7 @@ def test_a_tape_that_is_not_there_is_an_answer_that_names_those_that_are() -> No
     found = noted(b"x-tapes-tape: other", shelf=shelf("demo"))
     assert status_of(found) == 400
     assert isinstance(found, Fixed)
-    assert b"demo" in found.data
+    assert b"demo" in found.answer("")
     assert not found.lasts
 
 
@@ -144,7 +144,7 @@ def test_passing_on_needs_no_tape() -> None:
 def test_refusals_are_worded_for_the_api_that_was_asked() -> None:
     found = noted(b"x-tapes-sample: x", start=b"POST /v1/messages HTTP/1.1")
     assert isinstance(found, Fixed)
-    assert b'"type": "error"' in found.data
+    assert b'"type": "error"' in found.answer("")
 
 
 def test_a_named_upstream_may_be_any_url_only_with_permission() -> None:

@@ -189,3 +189,20 @@ def test_the_database_is_checked_backed_up_and_copied(
     assert told(capsys, "db", "copy", "c.db")["new"] == 24
     assert told(capsys, "db", "copy", "c.db")["new"] == 0
     assert run(["db", "copy", ".tapes/tapes.db"]) == 2
+
+
+def test_a_session_is_frozen_up_to_a_turn(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("freeze", CODING, "--until", "llm_sample-coding-2", "--no-test", "-o")
+    assert told(capsys, *args, "fork.jsonl")["added"] == 2
+    whole = told(capsys, "freeze", CODING, "-o", "fork.jsonl", "--check", status=1)
+    assert (whole["answered"], len(whole["drifted"])) == (2, 6)
+    assert told(capsys, *args, "fork.jsonl", "--check")["drifted"] == []
+    assert told(capsys, "freeze", CODING, "--until", "2", "-o", "b.jsonl", "--no-test")["added"]
+
+
+def test_a_turn_that_the_session_has_not_is_refused_before_a_tape_is_made(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["freeze", CODING, "--until", "99999", "-o", "fork.jsonl"]) != 0
+    assert "tapes sessions show" in capsys.readouterr().err
+    assert not Path("fork.jsonl").exists()

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tapes.api.asking import TheCaller, TheProject, now, uuid_of
 from tapes.api.items import audit_items, erasure_item, policy_item
-from tapes.api.models import AuditItems, ErasureItem, PolicyItem
+from tapes.api.models import AuditItems, ErasureItem, ErasureItems, PolicyItem
 from tapes.api.replies import reply
 from tapes.api.sessions import unknown
 from tapes.errors import BadQuery
@@ -58,6 +58,16 @@ def _found(project: Project, query: str) -> list[str]:
         if len(ids) >= _AT_MOST:
             raise BadQuery(f"more than {_AT_MOST} sessions fit", 0, "narrow it: until:2026-07-01")
         ask = Ask(ask.where, limit=MOST, cursor=page.next_cursor)
+
+
+@router.get("/v1/erasures", response_model=ErasureItems)
+def erasures_of(
+    request: Request, project: TheProject, session_id: Annotated[str, Query(max_length=64)]
+) -> Response:
+    """The erasure by which a session went: why a link to it leads nowhere any more."""
+    erasure = project.erasure_of(uuid_of("the session's id", session_id))
+    items = [] if erasure is None else [erasure_item(erasure)]
+    return reply(request, {"items": items})
 
 
 @router.get("/v1/erasures/{erasure_id}", response_model=ErasureItem)

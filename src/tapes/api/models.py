@@ -670,6 +670,32 @@ class MissItem(TypedDict):
     explanation: ExplanationItem | None
 
 
+class LeftOutTurn(TypedDict):
+    """A turn that cannot be on a tape."""
+
+    turn: str
+    why: str
+
+
+class TapePlan(TypedDict):
+    """What a tape of a session would hold, and how it is made and used."""
+
+    session_id: str
+    until: int | None
+    """the turn with which it ends; null is the whole session"""
+    answers: int
+    left_out: list[LeftOutTurn]
+    secrets: dict[str, int]
+    """what redaction takes out, by name"""
+    later: int
+    """calls of the session that came after, which an agent makes live"""
+    tape: str
+    freeze: str
+    """the command that makes the tape"""
+    run: str
+    """the command that runs an agent with it: COMMAND stands for yours"""
+
+
 # --- what people do ---------------------------------------------------------------------------
 
 
@@ -693,6 +719,12 @@ class ErasureItem(TypedDict):
     """files that still hold their content"""
     unsearched: list[str]
     """files with something damaged in them, which cannot be searched and may hold their content"""
+
+
+class ErasureItems(TypedDict):
+    """Erasures."""
+
+    items: list[ErasureItem]
 
 
 class PolicyItem(TypedDict):

@@ -78,7 +78,8 @@ def unknown(noun: str, which: object) -> UnknownId:
     return UnknownId(f"there is no {noun} {str(which)[:100]}", "look for it: GET /v1/find?id=…")
 
 
-def _required(project: Project, session_id: str) -> Listed:
+def required(project: Project, session_id: str) -> Listed:
+    """The session of an id. Raises UnknownId, BadQuery."""
     listed = project.session(uuid_of("the session's id", session_id))
     if listed is None:
         raise unknown("session", session_id)
@@ -167,7 +168,7 @@ def _and(ask: Ask, name: str, value: str) -> Ask:
 @router.get("/v1/sessions/{session_id}", response_model=OneSession)
 def get_session(request: Request, project: TheProject, session_id: str) -> Response:
     """One session."""
-    return reply(request, {"session": session_item(_required(project, session_id), now())})
+    return reply(request, {"session": session_item(required(project, session_id), now())})
 
 
 Tag = Annotated[str, Field(min_length=1, max_length=100)]
@@ -189,7 +190,7 @@ def patch_session(
     request: Request, project: TheProject, caller: TheCaller, session_id: str, patch: Patch
 ) -> Response:
     """Give a session a name, tags, a pin; or take them away."""
-    listed = _required(project, session_id)
+    listed = required(project, session_id)
     given = patch.model_fields_set
     if not given:
         raise BadQuery("nothing is to be changed", 0, 'send {"display_name": "…"}')
@@ -237,7 +238,7 @@ def session_traces(
     request: Request, project: TheProject, session_id: str, payload: PayloadOf = "full"
 ) -> Response:
     """A session with its traces, their spans, and all links."""
-    listed = _required(project, session_id)
+    listed = required(project, session_id)
     wanted = payload_of(payload)
     sheet = project.sheet_of_session(listed.session.id, payload=wanted != "none")
     moment = now()
@@ -257,7 +258,7 @@ def session_turns(
     cursor: Cursor = "",
 ) -> Response:
     """The raw turns of a session in the order of arrival, without their content."""
-    key = _required(project, session_id).session.id
+    key = required(project, session_id).session.id
     heads: list[TurnHead] = []
     limit = min(limit, WHOLE)
     while True:

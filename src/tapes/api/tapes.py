@@ -9,6 +9,7 @@ import os
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
+from shlex import quote
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -31,6 +32,7 @@ from tapes.exchange import Request as Sent
 from tapes.expiry import expired
 from tapes.explain import Near
 from tapes.explanation import Explanation, explain
+from tapes.forking import COMMAND
 from tapes.jsontext import Json
 from tapes.prices import price_of
 from tapes.project import declared_for
@@ -298,7 +300,7 @@ def _explanation(path: str, where: str, found: Explanation | TapesError) -> Expl
         "remedy": None if found.error is None else found.error.remedy,
         "causes": [] if why is None else [cause.evidence for cause in why.causes],
         "rule": None if why is None else why.rules,
-        "record": f"DEMO_LIVE=1 CASSETTE_MODE=record tapes run --tape {where} -- …",
+        "record": f"DEMO_LIVE=1 CASSETTE_MODE=record tapes run --tape {quote(where)} -- {COMMAND}",
     }
     if near is not None:
         said["nearest"] = _near(near)

@@ -7,13 +7,15 @@ Rule 2: whatever is wrong with a head is an answer (Fixed), never an exception.
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from tapes.access import Access
 from tapes.capture.http1 import RequestHead
-from tapes.capture.refusals import answer, refusal
+from tapes.capture.refusals import answer, refusal, told
 from tapes.capture.routes import Dialect, Route, Routes, prefix_of
 from tapes.capture.shelf import Shelf
 from tapes.capture.upstream import Origin
@@ -24,6 +26,8 @@ from tapes.exchange import Headers
 OWN_PREFIX = b"x-tapes-"
 CONTROL = "/_tapes/"
 PING = f"{CONTROL}ping"
+# What to do about a body that is too long, whichever command serves.
+RAISE_LIMIT = "raise it: TAPES_PROXY_BODY_LIMIT=512MiB"
 _GROUP_LIMIT = 200
 
 
@@ -50,9 +54,12 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """An answer that no body can change; with `refused` it counts as a refusal."""
+    """An answer that no body can change; with `refused` it counts as a refusal.
 
-    data: bytes
+    It is made of the line that says where a person sees more of it.
+    """
+
+    answer: Callable[[str], bytes]
     refused: CassetteError | TapesError | None = None
     lasts = False  # what was wrong may be put right
 
@@ -111,12 +118,14 @@ def note(request: RequestHead, setup: Setup) -> Noted:
         _text(request, b"origin"),
     )
     if why is not None and not (is_ping and why.status == 401):
-        return Fixed(answer(why.status, "not-allowed", why.why, None))
+        denied = answer(why.status, "not-allowed", why.why, None)
+        return Fixed(lambda _: denied)
     if target.startswith(CONTROL):
         return Control(target.partition("?")[0])
     if request.method == b"CONNECT":
         what = "this is not a tunnel: set the client's base URL to this address instead"
-        return Fixed(answer(501, "no-tunnel", what, None, close=True))
+        untunnelled = answer(501, "no-tunnel", what, None, close=True)
+        return Fixed(lambda _: untunnelled)
     dialect = None
     try:
         names = [name for name, _ in request.head.lines]
@@ -124,7 +133,7 @@ def note(request: RequestHead, setup: Setup) -> Noted:
         dialect = route.dialect
         return _asked(request, setup, route, own, own.get(b"x-tapes-tape", prefix.tape))
     except (TapesError, CassetteError) as error:
-        return Fixed(refusal(error, dialect), error)
+        return Fixed(partial(refusal, error, dialect), error)
 
 
 def _text(request: RequestHead, name: bytes) -> str | None:
@@ -151,7 +160,10 @@ def _asked(
             f"a WebSocket to {route.upstream.name} cannot be recorded yet: use the provider's HTTP"
             " API, or pass it on with --mode pass"
         )
-        return Fixed(answer(426, "no-websocket", what, route.dialect), BadSetting(what))
+        return Fixed(
+            lambda more: answer(426, "no-websocket", told(what, more), route.dialect),
+            BadSetting(what),
+        )
     origin = Origin(route.upstream.host, route.upstream.port, route.upstream.tls)
     lines = [
         f"{request.method.decode()} {route.target} HTTP/1.1".encode("latin-1"),

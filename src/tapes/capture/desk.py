@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tapes.capture.asked import Asked, ProxyMode, Setup
+from tapes.capture.asked import CONTROL, Asked, ProxyMode, Setup
 from tapes.capture.http1 import RequestHead
 from tapes.capture.keeping import Keepers
 from tapes.capture.memo import Memo
@@ -50,11 +50,13 @@ class Miss:
 class Desk:
     """See above. To be made on the loop that uses it.
 
-    `page` is where the log of this proxy is shown, if it is: refusals lead there.
+    `page` is where the log of this proxy is shown, `address` where the proxy goes on answering,
+    each if it is so: refusals lead there.
     """
 
     setup: Setup
     page: str = ""
+    address: str = ""
     pool: Pool = field(default_factory=Pool)
     watcher: Watcher | None = None
     memo: Memo = field(default_factory=Memo)
@@ -137,9 +139,19 @@ class Desk:
             )
         )
 
-    def shown_at(self, call: str) -> str:
-        """Where a person sees why a call was refused; empty where no page shows this log."""
-        return f"{self.page}/#/miss/{call}" if self.page else ""
+    def more(self, call: str = "") -> str:
+        """What a refusal says last: where a person sees more of it, or what shows it.
+
+        `call` is its name in the log; there is none where nothing of it came into the log.
+        """
+        if call and self.page:
+            return f"seen side by side: {self.page}/#/miss/{call}"
+        if call:
+            return f"to see it side by side: tapes serve api, and there /#/miss/{call}"
+        if self.address:
+            token = " -H 'x-tapes-token: …'" if self.setup.access.token else ""
+            return f"what was refused here: curl {self.address}{CONTROL}misses{token}"
+        return ""
 
     @property
     def records(self) -> bool:

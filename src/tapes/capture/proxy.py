@@ -49,6 +49,9 @@ class Proxy:
         if not give_again(desk, client, digest):
             turn = Gathered(desk, client, noted, cassette)
             client.answered_by(turn)
+            if len(body) > desk.setup.body_limit:
+                turn.too_large()
+                return
             turn.decide(body, digest)
 
     def begin(self, client: Client, request: RequestHead, noted: Noted) -> None:
@@ -90,8 +93,9 @@ class Proxy:
             return
         if noted.refused is not None:
             self.desk.refuse(request, None, noted.refused)
-        client.write(without_body(noted.data) if request.method == b"HEAD" else noted.data)
-        client.end(keep_alive=not closes(noted.data))
+        data = noted.answer(self.desk.more())
+        client.write(without_body(data) if request.method == b"HEAD" else data)
+        client.end(keep_alive=not closes(data))
 
 
 class Discarded:

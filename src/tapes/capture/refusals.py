@@ -2,8 +2,8 @@
 
 Rule 1: the status is a 4xx that no SDK retries, and `x-should-retry: false` says so once more.
 Rule 2: the body has the shape in which the provider reports errors, so its SDK shows the message.
-Rule 3: the message is the diagnosis, and says at which page a person sees it, where there is one;
-        `x-tapes-error` has the slug for programs.
+Rule 3: the message is the diagnosis, and says last where a person sees more of it, where that is
+        known; `x-tapes-error` has the slug for programs.
 
 Pure.
 """
@@ -26,14 +26,18 @@ _GOOGLE_STATUS = {400: "FAILED_PRECONDITION", 401: "UNAUTHENTICATED", 403: "PERM
 _ANTHROPIC_TYPE = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 
 
-def refusal(error: CassetteError | TapesError, dialect: Dialect | None, page: str = "") -> bytes:
-    """The whole answer to a request that is refused; `page` is where a person sees why."""
-    seen = f"seen side by side: {page}" if page else ""
-    message = "\n".join(filter(None, (error.message, error.remedy, seen)))
+def refusal(error: CassetteError | TapesError, dialect: Dialect | None, more: str = "") -> bytes:
+    """The whole answer to a request that is refused; `more` says where a person sees more of it."""
+    message = told(error.message, error.remedy, more)
     status = error.http_status
     # Not every SDK looks at the header of rule 1: Cohere's and OpenRouter's go by the status alone.
     final = 400 if status >= 500 or status in _TRIED_AGAIN else status
     return answer(final, error.slug, message, dialect)
+
+
+def told(*texts: str) -> str:
+    """What an answer says, line by line, without what is empty."""
+    return "\n".join(filter(None, texts))
 
 
 def answer(

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from tapes.capture.asked import Asked
+from tapes.capture.asked import RAISE_LIMIT, Asked
 from tapes.capture.bodies import Step
 from tapes.capture.desk import Desk
 from tapes.capture.http1 import ResponseHead
@@ -225,14 +225,15 @@ class Relayed:
             watch.end(State.ABORTED_BY_CLIENT)
         limit = self._desk.setup.body_limit
         what = f"an answer that is recorded may have {limit} bytes here"
-        error = TapeFailed(what, "raise it: --body-limit")
+        error = TapeFailed(what, RAISE_LIMIT)
         self._desk.refuse(self._asked.request, self._asked, error)
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             upstream.leave()
         self._give_back(permit, we_left=True)
         if self._holds_whole:
-            self._say(refusal(error, self._asked.dialect), keep_alive=False)
+            data = refusal(error, self._asked.dialect, self._desk.more())
+            self._say(data, keep_alive=False)
         else:
             self._client.abort()
 
@@ -295,7 +296,8 @@ class Relayed:
         elif self._holds_whole:
             refused = error if isinstance(error, CassetteError) else TapeFailed(str(error))
             self._desk.refuse(self._asked.request, self._asked, refused)
-            self._say(refusal(refused, self._asked.dialect), keep_alive=True)
+            data = refusal(refused, self._asked.dialect, self._desk.more())
+            self._say(data, keep_alive=True)
         else:
             self._client.abort()
 

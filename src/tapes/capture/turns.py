@@ -14,11 +14,11 @@ from collections.abc import Callable
 from functools import partial
 from uuid import uuid4
 
-from tapes.capture.asked import Asked, ProxyMode
+from tapes.capture.asked import RAISE_LIMIT, Asked, ProxyMode
 from tapes.capture.bodies import Step
 from tapes.capture.desk import Desk
 from tapes.capture.memo import Given
-from tapes.capture.refusals import answer, closes, refusal, without_body
+from tapes.capture.refusals import answer, closes, refusal, told, without_body
 from tapes.capture.relay import Client
 from tapes.capture.relayed import Relayed
 from tapes.capture.replies import Reply, reply_of
@@ -81,9 +81,9 @@ class Gathered:
         self._pieces.clear()
         self._raw.clear()
         limit = self._desk.setup.body_limit
-        error = TapesError(f"a request body may have {limit} bytes here", "raise it: --body-limit")
+        error = TapesError(f"a request body may have {limit} bytes here", RAISE_LIMIT)
         self._desk.refuse(self._asked.request, self._asked, error)
-        why = f"{error.message}\n{error.remedy}"
+        why = told(error.message, error.remedy, self._desk.more())
         say(
             self._client,
             self._asked,
@@ -209,13 +209,12 @@ class Gathered:
         self._desk.refuse(asked.request, asked, error)
         call = str(uuid4())
         watch = self._desk.watch(asked, self._client.peer, Outcome.REFUSED, call=call)
-        page = ""
         if watch is not None:
-            page = self._desk.shown_at(call)
             if self._request is not None:
                 watch.request_piece(self._request.body)
             watch.end(State.COMPLETE)
-        say(self._client, asked, refusal(error, asked.dialect, page))
+        more = self._desk.more("" if watch is None else call)
+        say(self._client, asked, refusal(error, asked.dialect, more))
 
 
 def digest_of(asked: Asked, body: bytes, desk: Desk) -> bytes | None:

@@ -3,6 +3,8 @@
 Knows nothing of how calls are answered: it makes them, and shows what comes.
 """
 
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -84,7 +86,7 @@ def demo(at_once: bool, as_json: bool) -> None:
         write_json(_json(played, miss))
         return
     _show_savings(played)
-    write(_CLOSING)
+    write(_closing(typed_here()))
 
 
 _OPENING = """\
@@ -93,7 +95,17 @@ Tapes replays recorded model calls: the same answer, without a key, a cost or a 
 On the tape: six exchanges with a real model server (llama.cpp), recorded on 29 November 2026.
 The model is tiny, 270 million parameters, and it rambles; every byte and every pause is real."""
 
-_CLOSING = f"""
+
+def typed_here() -> str:
+    """This command as a shell takes it here: by name where that leads to it, else by its path."""
+    typed, found = Path(sys.argv[0]), shutil.which("tapes")
+    if typed.name != "tapes" or not typed.exists() or (found and typed.samefile(found)):
+        return "tapes"
+    return shlex.quote(os.path.relpath(typed))
+
+
+def _closing(command: str) -> str:
+    return f"""
 {click.style("In your own code", bold=True)}
 
     import tapes
@@ -106,8 +118,8 @@ Replay for ever: python your_program.py
 
 {click.style("See what agents did, in the browser", bold=True)}
 
-    tapes seed    # sample sessions
-    tapes serve   # open the address that it prints"""
+    {command} seed    # samples; find the failing tool call in “The invoice test fails”
+    {command} serve   # open the first address that it prints"""
 
 
 def _bold(text: str) -> str:

@@ -8,6 +8,7 @@ import click
 from tapes.cli.opened import project, session_by, store_options
 from tapes.cli.output import count, json_option, note, write, write_json
 from tapes.errors import UnwritableTape
+from tapes.forking import turn_named, turns_until
 from tapes.freezing import Drift, drift, module_for
 from tapes.freezing import freeze as frozen
 from tapes.tape.kinds import open_tape
@@ -19,6 +20,7 @@ _SHOWN = 20
 @click.command()
 @click.argument("session_id", metavar="SESSION")
 @click.option("-o", "--output", "tape", required=True, type=click.Path(), help="The tape.")
+@click.option("--until", metavar="TURN", help="End with this turn: to go on live from there.")
 @click.option("--test", "test_file", type=click.Path(), help="Where the test goes.")
 @click.option("--no-test", is_flag=True, help="Write no test.")
 @click.option("--check", is_flag=True, help="Only say which requests the tape no longer answers.")
@@ -29,6 +31,7 @@ def freeze(
     session_id: str,
     *,
     tape: str,
+    until: str | None,
     test_file: str | None,
     no_test: bool,
     check: bool,
@@ -43,14 +46,22 @@ def freeze(
     With --check nothing is written: SESSION is a later run of the same agent, and whatever of it
     the tape does not answer has drifted, with the places that differ; status 1 if any has.
 
+    With --until the tape ends with TURN: its number, or the id of a call, a tool or a trace (which
+    means its last call). An agent that is run with it in mode record is answered from the tape up
+    to there, and goes on live.
+
     \b
     Example:
       tapes freeze 5a3c9f1e -o tests/tapes/invoice.jsonl
       tapes freeze 8d21f0aa -o tests/tapes/invoice.jsonl --check
+      tapes freeze 5a3c9f1e --until 3 -o forks/invoice.jsonl --no-test
+      tapes run --tape forks/invoice.jsonl --mode record --budget 20 -- python agent.py
     """
     with project(store, org, config_dir) as log:
         session = session_by(log, session_id).session
         turns = log.stream_turns(session_id=session.id)
+        if until is not None:
+            turns = turns_until(turns, turn_named(log, session.id, until))
         if check:
             kind_of_existing(tape)
             opened = open_tape(tape)
@@ -67,7 +78,7 @@ def freeze(
         finally:
             opened.close()
         log.note_tape(session.id, tape)
-        log.note("freeze", by="command line", details={"session": session.id, "tape": tape})
+        log.note("freeze", by="command line", details=_noted(session.id, tape, until))
     if target is not None and (done.added or done.there_already):
         relative = os.path.relpath(tape, target.parent)
         agent = session.agent_name or session.harness_id
@@ -96,6 +107,11 @@ def freeze(
     for each in left_out[:_SHOWN]:
         note(f"left out: {each.place}: {each.text}")
     return 0
+
+
+def _noted(session_id: str, tape: str, until: str | None) -> dict[str, str]:
+    noted = {"session": session_id, "tape": tape}
+    return noted if until is None else {**noted, "until": until}
 
 
 def _test_file(tape: str, said: str | None, force: bool) -> Path:

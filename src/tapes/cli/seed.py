@@ -30,4 +30,4 @@ def seed(*, store: str | None, org: str, config_dir: str | None, as_json: bool) 
         write_json({"sessions": seeded.sessions, "turns": seeded.turns, "new": seeded.new})
         return
     write(f"{where}: {count(seeded.sessions, 'session')}, {count(seeded.new, 'new turn')}")
-    write("look at them: tapes sessions list")
+    write("look at them: tapes serve, for a page in the browser, or tapes sessions list")

@@ -542,6 +542,10 @@ class Project(Protocol):
         """What became of an erasure."""
         ...
 
+    def erasure_of(self, session_id: str) -> Erasure | None:
+        """The erasure by which a session went; None where none is known."""
+        ...
+
     def policy(self) -> Policy:
         """How long sessions are kept."""
         ...

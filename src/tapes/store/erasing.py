@@ -150,6 +150,12 @@ class Erasing:
             connection.execute(done)
         return len(ids)
 
+    def find_of(self, org_id: str, session_id: str) -> Erasure | None:
+        """The erasure by which a session went."""
+        with self._database.reading() as connection:
+            erasure_id = _erasure_of(connection, org_id, session_id)
+        return None if erasure_id is None else self.find(org_id, erasure_id)
+
     def find(self, org_id: str, erasure_id: int) -> Erasure | None:
         """An erasure."""
         ask = select(erasures).where(erasures.c.org_id == org_id, erasures.c.id == erasure_id)
@@ -172,6 +178,14 @@ class Erasing:
             backups=tuple(told.get("backups", ())),
             unsearched=tuple(told.get("unsearched", ())),
         )
+
+
+def _erasure_of(connection: Connection, org_id: str, session_id: str) -> int | None:
+    ask = select(tombstones.c.erasure_id).where(
+        tombstones.c.org_id == org_id, tombstones.c.session_id == session_id
+    )
+    found: int | None = connection.execute(ask).scalar()
+    return found
 
 
 def _is_known(connection: Connection, org_id: str, session_id: str) -> bool:

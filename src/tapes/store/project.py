@@ -346,6 +346,10 @@ class SqlProject:
         """What became of an erasure."""
         return self._erasing.find(self.org_id, erasure_id)
 
+    def erasure_of(self, session_id: str) -> Erasure | None:
+        """The erasure by which a session went."""
+        return self._erasing.find_of(self.org_id, session_id)
+
     def policy(self) -> Policy:
         """How long sessions are kept."""
         return self._people.policy()

@@ -36,7 +36,7 @@ def dollars(text: str, place: int = 0) -> Decimal:
             return amount
     except InvalidOperation:
         pass
-    raise BadQuery(f"{text!r} is not an amount", place, "write 0.5")
+    raise BadQuery(f"{text!r} is not an amount", place, "write a number, as in cost:>0.5")
 
 
 def length(text: str, place: int = 0) -> int:

@@ -14,7 +14,7 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -59,6 +59,20 @@ class _Item:
 
     line: _Line
     bodies: dict[str, bytes]
+
+
+def file_of(exchanges: Iterable[Exchange]) -> bytes:
+    """The file that holds these exchanges, as a tape writes it, for who writes none here."""
+    lines: list[bytes] = []
+    known: set[str] = set()
+    for exchange in exchanges:
+        row, bodies = row_and_bodies(exchange)
+        for name, data in bodies.items():
+            if name not in known:
+                known.add(name)
+                lines.append(_body_line(name, data))
+        lines.append(line_of(write_row(row, of_bytes=is_of_bytes(exchange))))
+    return b"".join(lines)
 
 
 class JsonlTape:

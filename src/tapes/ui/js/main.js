@@ -139,7 +139,7 @@ function Status() {
     <span>${f.plural(turns, 'call')} captured</span>
     ${waiting > 0 && html`<span class="warn">${f.plural(waiting, 'session')} being read</span>`}
     ${failed > 0 && html`<span class="bad">${f.plural(failed, 'session')} cannot be read</span>`}
-    <span class=${drops ? 'bad' : ''}>${f.plural(drops, 'drop')}</span></div>`;
+    <span class=${drops ? 'bad' : ''} title="captured calls that could not be kept whole or read">${f.plural(drops, 'drop')}</span></div>`;
 }
 
 function AllKeys({ onClose }) {
@@ -153,8 +153,7 @@ function Token({ why }) {
     giveToken(new FormData(event.currentTarget).get('token').trim());
   };
   return html`<${Dialog} title="This server asks for a token" onClose=${() => giveToken('')}>
-    <p>${why === 'wrong' ? 'The token that was given is not accepted.' : 'What it holds is for people with a token only.'}
-      It is the token for reading, which whoever started the server has set or was shown when it started. It is kept for this tab alone.</p>
+    <p>${why === 'wrong' ? 'The token that was given is not accepted. ' : 'What it holds is for people with a token only. '}It is the token for reading: whoever started the server has set it (TAPES_API_TOKEN), or was shown it at the first start. It is kept for this tab alone.</p>
     <form class="row" onSubmit=${send}><label class="sr" for="token">Token</label>
       <input id="token" class="field" name="token" type="password" autocomplete="off" required autofocus />
       <button class="button first">Go on</button></form></${Dialog}>`;

@@ -16,6 +16,7 @@ export class Problem extends Error {
 
 const TOKEN = 'tapes.token';
 let asking = null;
+let isDeclined = false; // nobody is asked twice, but who tries again
 export const tokenAsked = makeStore(null); // {why, resolve} while somebody is asked
 
 function token() {
@@ -30,12 +31,14 @@ export function giveToken(text) {
   try {
     sessionStorage.setItem(TOKEN, text);
   } catch { /* it holds for the next question only */ }
+  isDeclined = !text;
   tokenAsked.get()?.resolve(Boolean(text));
   tokenAsked.set(null);
   asking = null;
 }
 
 function askForToken(why) {
+  if (isDeclined) return Promise.resolve(false);
   asking ??= new Promise((resolve) => tokenAsked.set({ why, resolve }));
   return asking;
 }
@@ -102,7 +105,8 @@ export async function ask(address, { method = 'GET', body, headers = {}, signal,
     return ask(address, { method, body, headers, signal, long });
   }
   const value = await valueOf(answer, long);
-  if (!answer.ok) throw new Problem({ status: answer.status, ...(value && value.detail ? value : {
+  const again = () => { isDeclined = false; };
+  if (!answer.ok) throw new Problem({ status: answer.status, again, ...(value && value.detail ? value : {
     title: `${answer.status}`, detail: `The server answered ${answer.status} ${answer.statusText}`,
   }) });
   const tag = answer.headers.get('etag');
@@ -164,6 +168,9 @@ export function useAsk(address, { again = 0, long } = {}) {
     );
     return () => stop.abort();
   }, [address, times, again]);
+  // What failed because nobody answered is asked again as soon as somebody does.
+  const isUnreachable = state.problem?.code === 'unreachable';
+  useEffect(() => (isUnreachable ? connection.watch(({ state: now }) => now !== 'lost' && setTimes((n) => n + 1)) : undefined), [isUnreachable]);
   const shown = state.address === address ? state : { value: seen.get(address)?.value, problem: null, loading: true };
   return { ...shown, reload: () => setTimes((n) => n + 1) };
 }

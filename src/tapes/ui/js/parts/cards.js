@@ -6,10 +6,11 @@ import { link } from './route.js';
 import { Cost, Duration, Icon, Outcome, State, Text, Tokens, When } from './pieces.js';
 import { Arguments, Block, Blocks, Long, Result } from './content.js';
 import { CacheBadge } from './detail.js';
+import { callsOf } from './fork.js';
 import { cacheOf, lasting } from './model.js';
 import * as f from './format.js';
 
-export function Card({ trace, spans, model, before, chosen, onChoose, number, isCurrent }) {
+export function Card({ trace, spans, model, before, chosen, onChoose, onFork, number, isCurrent }) {
   const main = spans.filter((span) => span.kind === 'agent' && !span.thread_id);
   const roots = model.roots.filter((span) => span.trace_id === trace.trace_id);
   const top = main.length ? [...roots.filter((root) => !main.some((each) => each.span_id === root.span_id)), ...main.flatMap((each) => model.byId.get(each.span_id).children)] : roots;
@@ -18,7 +19,8 @@ export function Card({ trace, spans, model, before, chosen, onChoose, number, is
     <header><span class="turnno tnum">${number}</span><${When} at=${trace.started_at} />
       <span class="grow" /><span class="row wrap facts2">${bad > 0 && html`<span class="badge bad"><${Icon} name="error" />${f.plural(bad, 'error')}</span>`}${trace.missing_count > 0 && html`<span class="badge warn">${trace.missing_count} missing</span>`}
       <span><${Duration} ns=${trace.duration_ns} /></span><span><${Tokens} input=${trace.usage.input_tokens} cached=${trace.usage.cache_read_tokens} output=${trace.usage.output_tokens} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} /></span>
-      <a href=${link(['trace', trace.trace_id])}>${f.plural(trace.span_count, 'span')}</a></span></header>
+      <a href=${link(['trace', trace.trace_id], { span: spans.some((span) => span.span_id === chosen) ? chosen : '' })}>${f.plural(trace.span_count, 'span')}</a>
+      ${callsOf(spans).length > 0 && html`<button class="linklike forkline" onClick=${onFork}><${Icon} name="fork" />Fork from here</button>`}</span></header>
     ${(trace.user_prompt || trace.synthetic) && html`<div class="user"><span class="who">${trace.synthetic ? trace.synthetic : 'User'}</span><${Long} text=${trace.user_prompt || '(begins without a prompt of a user)'} limit=${3000} /></div>`}
     <${Steps} spans=${top} ...${{ before, chosen, onChoose }} /></article>`;
 }

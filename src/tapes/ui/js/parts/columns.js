@@ -10,7 +10,7 @@ const when = (get, rest) => ({ id: 'start', head: 'Start', width: 5.25, sort: 's
 const started = (row) => row.started_at;
 const duration = (get, rest) => ({ id: 'duration', head: 'Duration', width: 5, num: true, sort: 'duration_ns', cell: (row) => f.duration(get(row)), tip: (row) => (get(row) == null ? 'unknown' : `${f.count(get(row))} ns`), ...rest });
 const tokens = (input, cached, output) => ({
-  id: 'tokens', head: 'In / cached / out', width: 8.5, num: true, sort: 'total_tokens',
+  id: 'tokens', head: 'Tokens in / cached / out', width: 10.5, num: true, sort: 'total_tokens',
   cell: (row) => TokensOf(input(row), cached(row), output(row)), tip: (row) => tokensTip(input(row), cached(row), output(row)),
 });
 const cost = (usd, unpriced, saved, sort) => ({

@@ -72,5 +72,5 @@ export function Histogram({ noun, q, version, wait, onRange }) {
       ${parts.map((one, i) => one && html`${bar('bar-ok', i, COUNTS, one.rows / most)}${bar('bar-bad', i, COUNTS, one.failed / most)}
         ${bar('bar-p95', i, TIMES, Math.sqrt(one.p95_ns / slowest))}${bar('bar-p50', i, TIMES, Math.sqrt(one.p50_ns / slowest))}
         ${bar('bar-cost', i, COSTS, one.cost_usd / dearest)}`)}</svg>
-    <figcaption><span>${said}</span><span><i class="key-ok" />${f.plural(total, noun.slice(0, -1))}${failed > 0 && html` <i class="key-bad" />${f.count(failed)} failed`}${slowest > 0 && html` <i class="key-p50" />half <i class="key-p95" />95 % within`}${dearest > 0 && html` <i class="key-cost" />cost`}</span></figcaption></figure>`;
+    <figcaption><span>${said}</span><span><i class="key-ok" />${f.plural(total, noun.slice(0, -1))}${failed > 0 && html` <i class="key-bad" />${f.count(failed)} failed`}${slowest > 0 && html` <i class="key-p50" />half took at most <i class="key-p95" />95 % took at most`}${dearest > 0 && html` <i class="key-cost" />cost`}</span></figcaption></figure>`;
 }

@@ -28,6 +28,7 @@ const ICONS = {
   down2: 'M8 2v8M4.5 7 8 10.5 11.5 7M2.5 13.5h11',
   snow: 'M8 1.5v13M2.4 4.8l11.2 6.4M13.6 4.8 2.4 11.2',
   compare: 'M2 3h5v10H2zM9 3h5v10H9z',
+  fork: 'M4 2v12M4 9c5 0 7-1.5 7-5.5M8.5 5.5 11 3l2.5 2.5',
 };
 
 export const Icon = ({ name }) => html`<svg viewBox="0 0 16 16" fill="none" stroke="currentColor"
@@ -53,9 +54,9 @@ export function costTip(usd, unpriced, saved) {
 }
 export const Cost = ({ usd, unpriced, saved }) => html`<span title=${costTip(usd, unpriced, saved)}>${f.money(usd)}${unpriced && usd != null ? html`<span class="warn">+${unpriced}?</span>` : ''}</span>`;
 
-export const tokensTip = (input, cached, output) => `input ${f.count(input)}, of it cached ${f.count(cached)} (${f.percent(cached, input)}); output ${f.count(output)}`;
+export const tokensTip = (input, cached, output) => `tokens: input ${f.count(input)}, of it cached ${f.count(cached)} (${f.percent(cached, input)}); output ${f.count(output)}`;
 export const TokensOf = (input, cached, output) => [f.brief(input), html`<span class="faint"> / ${f.brief(cached)} / </span>`, f.brief(output)];
-export const Tokens = ({ input, cached, output }) => html`<span class="tnum" title=${tokensTip(input, cached, output)}>${TokensOf(input, cached, output)}</span>`;
+export const Tokens = ({ input, cached, output }) => html`<span class="tnum" title=${tokensTip(input, cached, output)}>${TokensOf(input, cached, output)} tokens</span>`;
 
 const STATES = {
   completed: ['good', 'done'], failed: ['bad', 'error'], abandoned: ['warn', 'warn'], unknown: ['', 'more'],
@@ -116,7 +117,7 @@ export function Failed({ problem, retry, query }) {
       ${query != null && at != null && query.length > at && html`<pre class="pointer">${query}${'\n'}${' '.repeat(at)}^</pre>`}
       ${problem.remedy && html`<p>${capital(problem.remedy)}</p>`}
       <p class="faint">${problem.code}${problem.status ? ` · ${problem.status}` : ''}</p></div>
-    ${retry && html`<div><button class="button" onClick=${retry}>Try again</button></div>`}</div></div>`;
+    ${retry && html`<div><button class="button" onClick=${() => { problem.again?.(); retry(); }}>Try again</button></div>`}</div></div>`;
 }
 export const capital = (text) => (text ? text[0].toUpperCase() + text.slice(1) : '');
 

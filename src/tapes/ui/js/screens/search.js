@@ -51,7 +51,7 @@ export function Screen() {
     ${!q.trim() ? html`<${Blank} title="What are you looking for?"><p>Words in any order, “exactly so” in quotes, <code>begin*</code>, <code>one OR other</code>, <code>-not</code>, and every field of the filter.</p></${Blank}>`
       : first.problem ? html`<${Failed} problem=${first.problem} retry=${first.reload} query=${q} />`
       : !first.value ? html`<${Shades} rows=${8} />`
-      : !hits.length ? html`<${Blank} title="Nothing has these words"><p>Looked for in prompts, answers, thinking, arguments and results of tools.</p></${Blank}>`
+      : !hits.length ? html`<${Blank} title="Nothing has these words"><p>Looked for in prompts, answers, thinking, arguments and results of tools.${/^[\w:.-]{8,}$/.test(q.trim()) ? ' No session, trace, span or call has it as its id, or has an id that begins so.' : ''}</p></${Blank}>`
       : html`<p class="dim" role="status">${f.plural(hits.length, 'hit')}${more.cursor ? ' so far' : ''}; those in prompts first</p>
         <ol class="hits">${hits.map((hit, i) => html`<li key=${hit.span.trace_id + hit.span.span_id} id=${`hit-${i}`} class=${i === at ? 'at' : ''}>
           <header class="row wrap"><${Kind} kind=${hit.span.kind} /><a href=${link(...place(hit))}><${Text}>${hit.span.name}</${Text}></a>${hit.span.status === 'error' && html`<${State} state="error" />`}<span class="grow" /><span class="faint"><${When} at=${hit.span.started_at} /></span><a class="faint" href=${link(['session', hit.span.session_id], { turn: hit.span.trace_id, span: hit.span.span_id })}>session</a></header>

@@ -8,6 +8,7 @@ import { Panes } from '../parts/panes.js';
 import { Lanes } from '../parts/lanes.js';
 import { Card } from '../parts/cards.js';
 import { Detail } from '../parts/detail.js';
+import { Fork, callsOf } from '../parts/fork.js';
 import { Gone } from '../parts/gone.js';
 import { Delete, Freeze } from '../parts/many.js';
 import { modelOf, sumOf } from '../parts/model.js';
@@ -55,6 +56,7 @@ function Whole({ found, asked, params }) {
   const [follow, setFollow] = useState(session.live);
   const [most, setMost] = useState(80);
   const [dialog, setDialog] = useState('');
+  const [forking, setForking] = useState(-1);
   const box = useRef(null);
   const wanted = params.turn && !traces.some((each) => each.trace.trace_id === params.turn) ? spans.find((span) => String(span.raw_turn_id) === params.turn)?.trace_id : params.turn;
   const at = Math.max(0, traces.findIndex((each) => each.trace.trace_id === wanted));
@@ -79,11 +81,13 @@ function Whole({ found, asked, params }) {
     const place = chosen ? errors.findIndex((span) => span.span_id === chosen.span_id) : -1;
     chooseAndShow(errors[(place + 1) % errors.length]);
   };
+  const fork = (i) => (traces[i] && callsOf(traces[i].spans).length ? setForking(i) : say('No call of this turn was captured'));
   useKeys([
     { key: 'j', also: ['ArrowDown'], label: 'next turn', run: () => turnTo(wanted ? at + 1 : 0) },
     { key: 'k', also: ['ArrowUp'], label: 'turn before', run: () => turnTo(at - 1) },
     { key: 'Enter', label: 'its trace', run: () => traces[at] && go(['trace', traces[at].trace.trace_id], { span: chosen?.trace_id === traces[at].trace.trace_id ? chosen.span_id : '' }) },
     { key: 'e', label: 'next error', run: nextError },
+    { key: 'f', label: 'fork from here', run: () => fork(at) },
     { key: 'F', label: 'follow', run: () => setFollow(!follow) },
     { key: 'r', label: 'rename', hidden: true, run: () => setDialog('rename') },
     { key: 'Escape', shown: 'Esc', label: 'back', run: () => (params.span ? set({ span: '' }) : history.length > 1 ? history.back() : go(['sessions'])) },
@@ -96,7 +100,7 @@ function Whole({ found, asked, params }) {
     <div class="cards" ref=${box} tabindex="0" role="feed" aria-label="Turns" onWheel=${() => follow && setFollow(false)}>
       ${first > 0 && html`<p class="rest"><span class="dim">${f.count(shown.length)} of ${f.plural(traces.length, 'turn')}; ${f.count(first)} earlier</span><button class="button" onClick=${() => setMost(most + 200)}>Show earlier turns</button></p>`}
       ${!traces.length && html`<${Blank} title="No turn yet"><p>The session is known, and none of its calls could be read so far.</p></${Blank}>`}
-      ${shown.map(({ trace, spans: mine }, i) => html`<${Card} key=${trace.trace_id} number=${first + i + 1} isCurrent=${trace.trace_id === wanted} ...${{ trace, spans: mine, model, before }} chosen=${chosen?.span_id} onChoose=${choose} />`)}
+      ${shown.map(({ trace, spans: mine }, i) => html`<${Card} key=${trace.trace_id} number=${first + i + 1} isCurrent=${trace.trace_id === wanted} ...${{ trace, spans: mine, model, before }} chosen=${chosen?.span_id} onChoose=${choose} onFork=${() => fork(first + i)} />`)}
       ${first + shown.length < traces.length && html`<p class="rest"><span class="dim">${f.count(traces.length - first - shown.length)} later turns</span><button class="button" onClick=${() => setMost(most + 200)}>Show more</button></p>`}
       ${session.live && html`<p class="running" role="status"><${State} live=${true} />${follow ? 'following' : html`<button class="linklike" onClick=${() => setFollow(true)}>follow</button>`}</p>`}</div></div>`;
   const right = chosen ? html`<${Detail} span=${chosen} before=${before.get(chosen.span_id)} links=${links} tab=${params.tab} onTab=${(tab) => set({ tab })} />`
@@ -117,9 +121,10 @@ function Whole({ found, asked, params }) {
         <span>all <${Tokens} input=${whole.input} cached=${whole.cached} output=${whole.output} /> <${Cost} usd=${rollup.usage.cost_usd} unpriced=${rollup.unpriced_calls} saved=${rollup.usage.saved_cost_usd} /></span>
         ${threads.length > 1 && html`<span>main alone <${Tokens} input=${own.input} cached=${own.cached} output=${own.output} /> <${Cost} usd=${own.cost} unpriced=${own.unpriced} /></span>`}
         ${errors.length > 0 && html`<button class="linklike bad" onClick=${nextError}>${f.plural(errors.length, 'error')}</button>`}
-        <button class="button plain" aria-pressed=${String(follow)} onClick=${() => setFollow(!follow)}>Follow</button></div>
+        <button class="button plain" aria-pressed=${String(follow)} title="Keep the newest turn in sight as it comes" onClick=${() => setFollow(!follow)}>Follow</button></div>
       ${asked.problem && html`<${Stale} problem=${asked.problem} retry=${asked.reload} />`}</header>
     <${Panes} name="session" usual=${62} left=${left} right=${right} rightLabel="What is selected" />
+    ${traces[forking] && html`<${Fork} session=${session} number=${forking + 1} spans=${traces[forking].spans} chosen=${chosen?.span_id} onClose=${() => setForking(-1)} />`}
     ${dialog === 'freeze' && html`<${Freeze} ids=${[session.id]} onClose=${() => setDialog('')} />`}
     ${dialog === 'delete' && html`<${Delete} ids=${[session.id]} onClose=${() => setDialog('')} onDone=${() => go(['sessions'])} />`}
     ${dialog === 'rename' && html`<${Rename} session=${session} change=${change} onClose=${() => setDialog('')} />`}</div>`;

@@ -6,13 +6,15 @@ import { go } from '../parts/route.js';
 import { CopyLine, Failed, Segments } from '../parts/pieces.js';
 import * as f from '../parts/format.js';
 
+const HERE = 'Type it in the folder in which this server was started.';
+const KEY = 'It needs your key, in OPENAI_API_KEY.';
 const waysTo = (proxy) => ({
-  any: ['Any command', 'Sets the addresses for one command and all that it starts, and prints the session when it ends.', 'tapes run -- python agent.py'],
+  any: ['Any command', `Runs a command, and leads what it asks of a model, and what it starts asks, through a proxy of its own. ${HERE}`, 'tapes run --mode pass -- python agent.py'],
   claude: ['Claude Code', 'Everything that it does, sub-agents too, becomes one session.', `ANTHROPIC_BASE_URL=${proxy}/anthropic claude`],
-  codex: ['Codex', 'Codex reads its address from the environment.', `OPENAI_BASE_URL=${proxy}/openai/v1 codex`],
-  python: ['Python', 'Any client that takes a base URL.', `from openai import OpenAI\n\nclient = OpenAI(base_url="${proxy}/openai/v1")\nclient.responses.create(model="gpt-5-mini", input="Say hello.")`],
-  node: ['Node', '', `import OpenAI from "openai";\n\nconst client = new OpenAI({ baseURL: "${proxy}/openai/v1" });\nawait client.responses.create({ model: "gpt-5-mini", input: "Say hello." });`],
-  curl: ['curl', '', `curl ${proxy}/openai/v1/chat/completions \\\n  -H "authorization: Bearer $OPENAI_API_KEY" -H "content-type: application/json" \\\n  -d '{"model": "gpt-5-mini", "messages": [{"role": "user", "content": "Say hello."}]}'`],
+  codex: ['Codex', `Codex reads no address from its environment: this gives it one by options, with a key or a login. ${HERE}`, 'tapes run --mode pass -- codex'],
+  python: ['Python', `${KEY} Any other client that takes a base URL works too.`, `from openai import OpenAI\n\nclient = OpenAI(base_url="${proxy}/openai/v1")\nanswer = client.responses.create(model="gpt-5-mini", input="Say hello.")\nprint(answer.output_text)`],
+  node: ['Node', `As agent.mjs, beside the package openai. ${KEY}`, `import OpenAI from "openai";\n\nconst client = new OpenAI({ baseURL: "${proxy}/openai/v1" });\nconst answer = await client.responses.create({ model: "gpt-5-mini", input: "Say hello." });\nconsole.log(answer.output_text);`],
+  curl: ['curl', KEY, `curl ${proxy}/openai/v1/chat/completions \\\n  -H "authorization: Bearer $OPENAI_API_KEY" -H "content-type: application/json" \\\n  -d '{"model": "gpt-5-mini", "messages": [{"role": "user", "content": "Say hello."}]}'`],
 });
 const SOURCES = [['wire', 'Proxy'], ['ingest', 'Ingest'], ['otlp', 'OpenTelemetry'], ['transcript', 'Transcripts']];
 
@@ -37,8 +39,8 @@ export function Start({ again, fresh }) {
   const ways = waysTo(asked.value?.addresses?.proxy || 'http://127.0.0.1:8080');
   const [, about, text] = ways[way];
   return html`<div class="page start">
-    <div><h1>Nothing was captured yet</h1><p class="dim">As soon as a call comes through, its session is here.</p></div>
-    <dl class="counters" aria-label="What has arrived">${SOURCES.map(([name, label]) => html`<div key=${name}><dt>${label}</dt><dd class="tnum">${asked.value ? f.count(source[name] || 0) : f.NONE}</dd></div>`)}</dl>
+    <div><h1>Nothing was captured yet</h1><p class="dim">As soon as a call comes through, its session is here. This many have come, and by which way:</p></div>
+    <dl class="counters" aria-label="Calls that have come, by their way">${SOURCES.map(([name, label]) => html`<div key=${name}><dt>${label}</dt><dd class="tnum">${asked.value ? f.count(source[name] || 0) : f.NONE}</dd></div>`)}</dl>
     ${asked.problem && html`<${Failed} problem=${asked.problem} retry=${asked.reload} />`}
     <section class="panel"><header><h2>Capture a call</h2></header><div class="inside stack">
       <${Segments} label="Client" value=${way} options=${Object.entries(ways).map(([name, [label]]) => [name, label])} onChange=${setWay} />

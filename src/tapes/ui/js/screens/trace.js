@@ -69,6 +69,7 @@ function Whole({ found, model, asked, params }) {
   const chosen = params.span && (model.byId.has(params.span) || isPart) ? params.span : first;
   const index = useMemo(() => rows.findIndex((row) => row.span.span_id === chosen), [rows, chosen]);
   const span = model.byId.get(chosen);
+  const isLost = Boolean(params.span) && !isPart && !model.byId.has(params.span);
   const choose = (id) => set({ span: id });
   const move = (by) => rows.length && choose(rows[Math.max(0, Math.min(rows.length - 1, index + by))].span.span_id);
   const flip = (id, open) => setClosed((now) => { const next = new Set(now); if (open ?? next.has(id)) next.delete(id); else next.add(id); return next; });
@@ -119,6 +120,7 @@ function Whole({ found, model, asked, params }) {
         <span>${isPart ? html`<span role="status" class="warn">${f.count(spans.length)} of ${f.plural(trace.span_count, 'span')}: the rest is coming</span>` : f.plural(spans.length, 'span')}${!isPart && model.missing > 0 && html`, <span class="warn">${model.missing} missing</span>`}</span>
         <span>${f.plural(trace.tool_calls, 'tool call')}</span><span><${Tokens} input=${sum.input} cached=${sum.cached} output=${sum.output} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} /></span></div>
       ${asked.problem && html`<${Stale} problem=${asked.problem} retry=${asked.reload} />`}
+      ${isLost && html`<div class="notice warn" role="status"><${Icon} name="warn" /><p>The link names the span <${Text} as="code">${params.span}</${Text}>, which is not in this trace. The first span is selected instead.</p></div>`}
     </header>
     <${Panes} name="trace" usual=${58} left=${left} rightLabel="The selected span" right=${!span && isPart ? html`<${Shades} rows=${6} />` : span ? html`<${Detail} span=${span} before=${before.get(span.span_id)} links=${links} tab=${params.tab} onTab=${(tab) => set({ tab })} />` : html`<${Blank} title="No span is selected" />`} /></div>`;
 }
