@@ -60,7 +60,7 @@ export const Tokens = ({ input, cached, output }) => html`<span class="tnum" tit
 
 const STATES = {
   completed: ['good', 'done'], failed: ['bad', 'error'], abandoned: ['warn', 'warn'], unknown: ['', 'more'],
-  ok: ['good', 'done'], error: ['bad', 'error'], running: ['accent', 'play'], missing: ['warn', 'warn'], incomplete: ['warn', 'warn'], 'no result': ['warn', 'warn'], aborted: ['warn', 'warn'],
+  ok: ['good', 'done'], error: ['bad', 'error'], running: ['accent', 'play'], missing: ['warn', 'warn'], incomplete: ['warn', 'warn'], 'no result': ['warn', 'warn'], 'no end': ['warn', 'warn'], aborted: ['warn', 'warn'],
 };
 export function State({ state, live }) {
   const name = live ? 'running' : state || 'unknown';
