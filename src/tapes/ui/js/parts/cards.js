@@ -62,7 +62,7 @@ function Call({ span, before, chosen, onChoose }) {
     <button class="callline" aria-pressed=${String(span.span_id === chosen)} onClick=${() => onChoose(span)}><${Icon} name="llm" /><${Text} class="cut">${span.model || span.name}</${Text}>
       <span class="faint tnum">${f.brief(span.usage?.prompt_tokens)} in</span>${span.usage?.cache_read_input_tokens > 0 && html`<span class="share" title=${`${f.percent(span.usage.cache_read_input_tokens, span.usage.prompt_tokens)} from the cache`}><i style=${{ width: `${(100 * span.usage.cache_read_input_tokens) / span.usage.prompt_tokens}%` }} /></span>`}<span class="faint tnum">${f.brief(span.usage?.completion_tokens)} out</span>
       ${cache && html`<${CacheBadge} cache=${cache} />`}${cache?.state === 'cold' && html`<span class="faint cut">${cache.why}</span>`}
-      <span class="grow" /><${Outcome} outcome=${span.outcome} />${span.cost_usd != null && html`<span class="tnum">${f.money(span.cost_usd)}</span>`}<span class="faint tnum">${lasting(span)}</span></button></div>`;
+      <span class="tail"><${Outcome} outcome=${span.outcome} />${span.cost_usd != null && html`<span class="tnum">${f.money(span.cost_usd)}</span>`}<span class="faint tnum">${lasting(span)}</span></span></button></div>`;
 }
 
 const gistOf = (input) => {
