@@ -1,11 +1,15 @@
 """How soon the page is there: a real browser, a real server in a process of its own, many rows.
 
+Sessions, a large trace and a span of a megabyte are made anew; the million spans, which take a
+minute, are kept for the next time in the folder of temporary files.
+
 Beside each number stands what is promised for it, on one core of a laptop for the browser. Times
 are told by the browser: from the step that a person takes to the picture that they wait for. What
 a browser needs by itself is measured too, with a page of one line; and beside the longest frame,
 how long the processor was busy in it, which does not grow when others use the machine.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -14,14 +18,25 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tests.servers import closed_port
+
+import tapes.store
 from benchmarks import Measurement
+from benchmarks._running import running
+from benchmarks.api import CODE, multiply
+from benchmarks.derive import raw_turn
+from tapes.exchange import Piece, Response
+from tapes.jsontext import Json
 from tapes.projector import Projector
+from tapes.rows import RawTurn
 from tapes.seeding import seed
 from tapes.store.sqlite import open_sqlite
 
@@ -61,6 +76,15 @@ WHOLE = """(text) => until(() => {
   const said = document.querySelector('.totals')?.textContent ?? 'is coming';
   return said.includes(text) && !said.includes('is coming');
 })"""
+FILTERED = """(word) => until(() => document.querySelector('.chips')?.textContent.includes(word)
+  && document.querySelector('[role=table] .rows > .tr'))"""
+NONE_FITS = """(word) => until(() => document.querySelector('.chips')?.textContent.includes(word)
+  && document.querySelector('.blank'))"""
+CONTENT = """(begin) => until(() =>
+  document.querySelector('[role=tabpanel]')?.textContent.includes(begin))"""
+# When, by the clock on the wall, something was in the document and painted.
+WAIT_FOR = """(text) => { window.came = until(() =>
+  document.querySelector('[role=feed]')?.textContent.includes(text)).then(() => Date.now()) }"""
 GO = "(place) => { window.began = performance.now(); location.hash = place; }"
 SCROLL = """() => new Promise((done) => {
   const box = document.querySelector('[role=tree]');
@@ -92,7 +116,87 @@ def measurements(quick: bool) -> Iterator[Measurement]:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         with _serving(path) as address:
             yield from _measured(browser, address, f"{sessions:,}", f"{spans:,}")
+            yield _opened(browser, address)
+        many = 100_000 if quick else 1_000_000
+        with _serving(_kept(many)) as address:
+            yield from _many(browser, address, f"{many:,}")
+        yield _seen(browser, Path(folder) / "seen.db")
         browser.close()
+
+
+def _page(browser: Any, address: str) -> Any:
+    context = browser.new_context(viewport={"width": 1400, "height": 860})
+    context.add_init_script(WATCH)
+    page = context.new_page()
+    page.goto(address)
+    return page
+
+
+def _many(browser: Any, address: str, spans: str) -> Iterator[Measurement]:
+    """Another filter over a very long list: one that much fits, and one that nothing does."""
+    page = _page(browser, f"{address}/#/spans")
+    page.evaluate(ROWS)
+    taken = []
+    for word in ("tool:Bash", "status:error", "model:claude-haiku-4-5", "tool:Read"):
+        page.evaluate(GO, f"/spans?q={word}")
+        taken.append(page.evaluate(FILTERED, word) / 1000)
+    yield _held(f"list of {spans} spans: another filter, the slowest of four", max(taken), 0.300)
+    page.evaluate(GO, "/spans?q=model:nobody")
+    taken.append(page.evaluate(NONE_FITS, "model:nobody") / 1000)
+    yield _held("the same where nothing fits", taken[-1], 0.300)
+    page.context.close()
+
+
+def _opened(browser: Any, address: str) -> Measurement:
+    """The content of a span, from the step that chooses it in its trace."""
+    with urllib.request.urlopen(f"{address}/v1/spans?q=model:large&limit=5") as answer:
+        [found] = [each for each in json.load(answer)["items"] if each["kind"] == "llm"]
+    page = _page(browser, f"{address}/#/trace/{found['trace_id']}?span=none")
+    page.evaluate("until(() => document.querySelector('[role=treeitem]'))")
+    page.evaluate(GO, f"/trace/{found['trace_id']}?span={found['span_id']}")
+    seconds = page.evaluate(CONTENT, LARGE[:60]) / 1000
+    page.context.close()
+    return _held(f"content of a span of {len(LARGE) / 1e6:.0f} MB", seconds, 0.200)
+
+
+def _seen(browser: Any, store: Path) -> Measurement:
+    """A turn that comes in over the private door, until the page that shows its session has it."""
+    port = closed_port()
+    listen = [f"--api-listen=127.0.0.1:{port}", "--proxy-listen=127.0.0.1:0"]
+    command = [sys.executable, "-c", CODE, "serve", "--json", "--ingest-listen=127.0.0.1:0"]
+    said = r'"ingest": "http://127\.0\.0\.1:(\d+)"'
+    with running([*command, *listen, f"--store={store}"], said) as server:
+        api = f"http://127.0.0.1:{port}"
+        _send(server.port, 0)
+        page = _page(browser, f"{api}/#/sessions")
+        page.get_by_role("row").filter(has_text="question 0").get_by_role("link").click()
+        page.evaluate("until(() => document.querySelector('[role=feed]'))")
+        waits = []
+        for number in range(1, 6):
+            page.evaluate(WAIT_FOR, f"answer {number}.")
+            began = time.time()
+            _send(server.port, number)
+            waits.append(page.evaluate("window.came") / 1000 - began)
+        page.context.close()
+    return _held("a new turn until an open page shows it, the slowest of five", max(waits), 1.0)
+
+
+def _send(port: int, number: int) -> None:
+    said = [{"type": "text", "text": f"answer {number}."}]
+    asked = [{"role": "user", "content": f"question {n}"} for n in range(number + 1)]
+    turn = {
+        "provider": "anthropic",
+        "request": {"model": "bench-1", "max_tokens": 9, "messages": asked},
+        "response": {"model": "bench-1", "done": True, "stop_reason": "end_turn",
+                     "message": {"role": "assistant", "content": said}},
+        "meta": {"request_id": f"seen-{number}", "elapsed_seconds": 0.1},
+        "session": {"harness_id": "bench", "harness_session_id": "seen"},
+    }  # fmt: skip
+    headers = {"content-type": "application/json"}
+    address = f"http://127.0.0.1:{port}/v1/ingest"
+    request = urllib.request.Request(address, json.dumps(turn).encode(), headers)
+    with urllib.request.urlopen(request) as answer:
+        assert answer.status == 202
 
 
 def _measured(browser: Any, address: str, sessions: str, spans: str) -> Iterator[Measurement]:
@@ -207,10 +311,51 @@ def _serving(path: Path) -> Iterator[str]:
 # --- rows: those of the samples, many times ---------------------------------------------------
 
 
+LARGE = " ".join(f"word{number}" for number in range(110_000))[:1_000_000]
+
+
+def _kept(spans: int) -> Path:
+    """A database with so many spans; the one of the last time where it is made alike."""
+    sources = [Path(__file__), *sorted((Path(tapes.store.__file__).parent).glob("*.py"))]
+    alike = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir()) / f"tapes-benchmarks-{os.getuid()}"
+    path = folder / f"ui-{spans}-{alike}.db"
+    if path.exists():
+        return path
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob(f"ui-{spans}-*"):
+        old.unlink()
+    building = folder / f"ui-{spans}-{alike}.new"
+    fill(building, 100, 100)
+    with closing(sqlite3.connect(building)) as database:
+        database.execute("PRAGMA journal_mode = OFF")
+        database.execute("PRAGMA cache_size = -200000")
+        multiply(database, "spans", spans, {
+            "trace_id": "'many-' || (n / 50)",
+            "span_id": "span_id || '-' || n",
+            "response_id": "''",
+            "started_at": "started_at - n * 1000000000",
+        })  # fmt: skip
+        database.execute("ANALYZE")
+        database.commit()
+    return building.rename(path)
+
+
+def _large_turn() -> RawTurn:
+    """A call whose answer is a megabyte."""
+    message = {"role": "assistant", "content": LARGE}
+    answer = {"id": "large-1", "model": "large", "choices": [{"message": message}]}
+    body: Json = {"model": "large", "messages": [{"role": "user", "content": "All of it"}]}
+    pieces = (Piece(1.0, json.dumps(answer).encode()),)
+    response = Response(200, (("content-type", "application/json"),), pieces)
+    return raw_turn(1, "large", body, response, "/v1/chat/completions")
+
+
 def fill(path: Path, sessions: int, spans: int) -> None:
     """A database with so many sessions, and a trace of so many spans."""
     store = open_sqlite(path)
     seed(store)
+    store.append([_large_turn()])
     Projector(store).drain()
     store.close()
     with closing(sqlite3.connect(path)) as database:

@@ -1,4 +1,4 @@
-"""Modules joined to one script do what they did apart."""
+"""Modules joined to two scripts do what they did apart."""
 
 import shutil
 import subprocess
@@ -51,16 +51,26 @@ def test_a_joined_script_says_what_its_modules_say(node: str, tmp_path: Path) ->
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     (tmp_path / "apart" / "package.json").write_text('{"type": "module"}', encoding="utf-8")
-    (tmp_path / "joined.mjs").write_text(join(FILES, "js/main.js"), encoding="utf-8")
+    joined = join(FILES, "js/main.js", lambda rest: "./rest.mjs")
+    (tmp_path / "joined.mjs").write_text(joined.first, encoding="utf-8")
+    (tmp_path / "rest.mjs").write_text(joined.rest, encoding="utf-8")
     apart = said(node, tmp_path / "apart" / "js" / "main.js")
     assert apart == ["2 a: import { x } from './y.js' 8 1", "21"]
     assert said(node, tmp_path / "joined.mjs") == apart
 
 
 def test_a_module_is_there_once_and_after_those_it_needs() -> None:
-    script = join(FILES, "js/main.js")
-    assert script.count('"js/parts/sums.js"() {') == 1
-    assert script.index('"js/parts/sums.js"() {') < script.index('"js/main.js"() {')
+    joined = join(FILES, "js/main.js", lambda rest: "./rest.mjs")
+    both = joined.first + joined.rest
+    assert both.count('"js/parts/sums.js"() {') == 1
+    assert both.index('"js/parts/sums.js"() {') < both.index('"js/main.js"() {')
+
+
+def test_what_is_imported_late_comes_apart_and_is_known_by_its_text() -> None:
+    joined = join(FILES, "js/main.js", lambda rest: f"./rest.mjs?{len(rest)}")
+    assert '"js/late.js"() {' not in joined.first
+    assert '"js/late.js"() {' in joined.rest
+    assert f'"./rest.mjs?{len(joined.rest)}"' in joined.first
 
 
 @pytest.mark.parametrize(
@@ -77,4 +87,4 @@ def test_a_module_is_there_once_and_after_those_it_needs() -> None:
 )
 def test_a_form_that_is_not_known_is_an_error_and_no_guess(text: str, why: str) -> None:
     with pytest.raises(NotJoined, match=why):
-        join({"js/main.js": text}, "js/main.js")
+        join({"js/main.js": text}, "js/main.js", lambda rest: "./rest.mjs")

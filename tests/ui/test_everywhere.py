@@ -70,6 +70,46 @@ def test_nothing_is_cut_off_on_small_screens(
         expect(page.get_by_role("link", name=link, exact=True)).to_be_in_viewport()
 
 
+def test_on_a_small_screen_rows_have_room_and_an_empty_pane_takes_none(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    small = {"width": 640, "height": 450}
+    page = open_page(addresses["api"], SCREENS["trace"][0], viewport=small)
+    tree = page.get_by_role("tree").bounding_box()
+    assert tree is not None
+    assert tree["height"] > 6 * 26
+    page.goto(f"{addresses['api']}/#/sessions")
+    session_of(page, "The invoice test fails")
+    expect(page.get_by_role("heading", name="Select a call or a tool")).to_be_hidden()
+    page.get_by_role("button", name="claude-sonnet-4-5").first.click()
+    expect(page.get_by_role("region", name="What is selected")).to_be_visible()
+
+
+# The contrast of each colour of a bar with each ground on which it may stand.
+CONTRASTS = """() => {
+  const probe = document.body.appendChild(document.createElement('i'));
+  const light = (name) => {
+    probe.style.color = `var(--${name})`;
+    const parts = getComputedStyle(probe).color.match(/[\\d.]+/g).map((part) => part / 255);
+    const [r, g, b] = parts.map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const between = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  return ['llm-bar', 'tool-bar', 'agent-bar', 'bad', 'cached'].flatMap((bar) =>
+    ['ground', 'surface'].map((ground) => [bar, ground, between(light(bar), light(ground))]));
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_bars_stand_out_from_what_is_behind_them(
+    addresses: dict[str, str], open_page: Open, scheme: str
+) -> None:
+    page = open_page(addresses["api"], "#/start", color_scheme=scheme)
+    expect(page.get_by_text("Load sample sessions")).to_be_visible()
+    found = page.evaluate(CONTRASTS)
+    assert [each for each in found if each[2] < 3] == []
+
+
 def test_hostile_texts_stay_texts(addresses: dict[str, str], open_page: Open) -> None:
     page = open_page(addresses["api"])
     session_of(page, HOSTILE[0][:20])

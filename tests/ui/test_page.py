@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tapes.access import token_hash
 from tapes.api.app import Api
@@ -38,12 +38,112 @@ def test_no_path_leads_to_another_file(addresses: dict[str, str], path: str) -> 
     assert httpx.get(addresses["api"] + path).status_code == 404
 
 
-def test_the_page_comes_whole_with_one_request(addresses: dict[str, str], open_page: Open) -> None:
+def test_the_page_comes_with_what_is_seen_first_and_asks_once_for_the_rest(
+    addresses: dict[str, str], open_page: Open
+) -> None:
     page = open_page(addresses["api"])
-    expect(page.get_by_role("row").nth(1)).to_be_visible()
-    asked = "performance.getEntriesByType('resource').map((each) => new URL(each.name).pathname)"
-    paths = page.evaluate(asked)
-    assert [path for path in paths if path.endswith((".js", ".css"))] == []
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    asked = "performance.getEntriesByType('resource').map((each) => each.name)"
+    files = [url for url in page.evaluate(asked) if re.search(r"\.(js|css)\b", url)]
+    [rest] = files
+    answer = httpx.get(rest)
+    assert "immutable" in answer.headers["cache-control"]
+    changed = httpx.get(rest.partition("?")[0] + "?another")
+    assert (changed.text, changed.headers["cache-control"]) == (answer.text, "no-cache")
+
+
+# Remembers the first row that there is, and what was asked for until then.
+_REMEMBER = """new MutationObserver((_, watch) => {
+  const row = document.querySelector('.rows > .tr');
+  if (!row) return;
+  window.firstRow = row;
+  window.firstText = [...document.querySelectorAll('[role=row]')].map((each) => each.innerText);
+  window.askedBefore = performance.getEntriesByType('resource').map((each) => each.name);
+  watch.disconnect();
+}).observe(document, { childList: true, subtree: true });"""
+
+
+def test_the_rows_that_are_drawn_first_are_those_that_stay(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "ui/mark.svg", timezone_id="Asia/Kolkata")
+    page.add_init_script(_REMEMBER)
+    page.goto(addresses["api"])
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    assert page.evaluate("window.askedBefore.filter((name) => name.includes('.js'))") == []
+    assert page.evaluate("window.firstRow === document.querySelector('.rows > .tr')")
+    now = page.evaluate("[...document.querySelectorAll('[role=row]')].map((one) => one.innerText)")
+    assert page.evaluate("window.firstText") == now
+    page.get_by_role("row").filter(has_text="The invoice test").get_by_text("completed").click()
+    expect(page.get_by_role("complementary", name="Details")).to_be_visible()
+
+
+# What is filled in later, taken out of what is drawn and of the frame for it alike.
+_FRAMES = """() => {
+  const plain = (from) => {
+    const all = document.createElement('div');
+    all.append(from);
+    for (const each of all.querySelectorAll('.strip, .live')) each.replaceWith('');
+    for (const each of all.querySelectorAll('.tablebox, .keys ul, [role=status]'))
+      each.textContent = '';
+    for (const each of all.querySelectorAll('.keys .status')) each.remove();
+    return all.innerHTML;
+  };
+  const frame = document.getElementById('frame').content.cloneNode(true);
+  const app = document.getElementById('app').cloneNode(true);
+  return [plain(frame), plain(app).replace(/^<div id="app">/, '').replace(/<.div>$/, '')];
+}"""
+
+
+def test_the_frame_that_lies_in_the_page_is_what_is_drawn(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    frame, drawn = page.evaluate(_FRAMES)
+    assert frame == drawn
+
+
+def test_what_is_done_before_the_page_listens_is_done_when_it_does(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "ui/mark.svg")
+    held: list[Route] = []
+    page.route("**/js/rest.js*", lambda route: held.append(route))
+    with page.expect_request("**/js/rest.js*"):
+        page.goto(addresses["api"])
+    expect(page.locator("#app")).to_have_attribute("aria-busy", "true")
+    page.get_by_role("row").filter(has_text="The invoice test").get_by_text("completed").click()
+    page.keyboard.press("x")
+    page.keyboard.press("/")
+    held.pop().continue_()
+    expect(page.get_by_role("complementary", name="Details")).to_be_visible()
+    expect(page.get_by_role("checkbox", checked=True)).to_have_count(1)
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    expect(page.locator("#app")).not_to_have_attribute("aria-busy", "true")
+
+
+def test_a_place_beside_the_list_is_not_drawn_as_the_list_first(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "ui/mark.svg")
+    page.add_init_script(_REMEMBER)
+    page.goto(addresses["api"] + "/#/start")
+    expect(page.get_by_text("Load sample sessions")).to_be_visible()
+    assert page.evaluate("window.firstRow") is None
+
+
+def test_hostile_texts_of_the_rows_drawn_first_stay_texts(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "ui/mark.svg")
+    page.route("**/js/rest.js*", lambda route: route.abort())
+    page.add_init_script(_REMEMBER)
+    page.goto(addresses["api"])
+    expect(page.get_by_role("heading", name="The server is gone")).to_be_visible()
+    assert "<script>window.broken = 1</script>" in str(page.evaluate("window.firstText"))
+    assert page.evaluate("window.broken") is None
+    assert page.evaluate("window.firstRow.querySelectorAll('script, img').length") == 0
 
 
 def test_the_first_rows_come_with_the_page(addresses: dict[str, str], open_page: Open) -> None:

@@ -23,6 +23,7 @@ from tapes.capture.asked import Setup as ProxySetup
 from tapes.capture.routes import Routes
 from tapes.capture.shelf import Shelf
 from tapes.cassette import Cassette
+from tapes.jsontext import Json
 from tapes.keeping import open_projector, open_store
 from tapes.listening import Listen
 from tapes.opening import Where
@@ -32,6 +33,8 @@ from tapes.services.host import Setup as HostSetup
 from tapes.services.mounting import in_front_of
 from tapes.services.sources import Listed
 from tapes.serving import Plan, Served, serve
+from tests.doors import door
+from tests.ingest.spans import NOW, request, span
 from tests.servers import closed_port
 from tests.services.hosting import serving_service
 from tests.turns import raw_turn
@@ -83,6 +86,32 @@ def _called(number: int, text: str, function: dict[str, str]) -> RawTurn:
     )
 
 
+MILLION = " ".join(f"word{number}" for number in range(110_000))[:1_000_000]
+
+
+def large_turn() -> RawTurn:
+    """A call whose answer is a megabyte."""
+    asked = {"model": "large-1", "messages": [{"role": "user", "content": "All of it, please"}]}
+    message = {"role": "assistant", "content": MILLION}
+    answered = {"id": "chatcmpl-large", "model": "large-1", "choices": [{"message": message}]}
+    return raw_turn(1, "/v1/chat/completions", asked, answered, session="large", request_id="large")
+
+
+def unfinished_spans() -> Json:
+    """A run of which one span was not received and two calls have no end yet."""
+    about: dict[str, Json] = {"gen_ai.conversation.id": "unfinished"}
+    chat = about | {"gen_ai.operation.name": "chat", "gen_ai.request.model": "still-1"}
+    tool = about | {"gen_ai.operation.name": "execute_tool"}
+    step = 1_000_000_000
+    return request(
+        span("a", about, name="plan the journey", ends=NOW + 20 * step),
+        span("c", tool | {"gen_ai.tool.name": "book"}, parent="b", at=NOW + 2 * step, name="book"),
+        span("d", tool | {"gen_ai.tool.name": "pay"}, parent="b", at=NOW + 6 * step, name="pay"),
+        span("e", chat, parent="a", at=NOW + 9 * step, ends=0, name="chat still-1"),
+        span("f", tool | {"gen_ai.tool.name": "wait"}, parent="a", at=NOW + 12 * step, ends=0),
+    )
+
+
 def prepare(folder: Path, dsn: str, *, empty: bool) -> Where:
     """A project's folder with a tape, and a log: there, or in a database."""
     (folder / TAPE).parent.mkdir(parents=True)
@@ -93,7 +122,9 @@ def prepare(folder: Path, dsn: str, *, empty: bool) -> Where:
     store = open_store(where)
     if not empty:
         seed(store)
-        store.append(hostile_turns())
+        store.append([*hostile_turns(), large_turn()])
+        with door(store) as client:
+            client.post("/v1/traces", json=unfinished_spans()).raise_for_status()
         open_projector(store).drain()
     store.close()
     return where

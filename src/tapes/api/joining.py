@@ -1,11 +1,13 @@
-"""The page's modules as one script: a browser asks once instead of once for each of them.
+"""The page's modules as two scripts: a browser asks twice instead of once for each of them.
 
-    join(files, "js/main.js")         # {path: text} → the text of one module
+    join(files, "js/first.js", at)      # {path: text} → the texts of two modules
 
-Each module becomes a function that is called when it is first wanted, and what it exports the value
-of that call; so the joined script does what the modules do, and a screen that is fetched late costs
-nothing before. The modules are read by the forms of `import` and `export` that the page's files
-have, one statement a line; any other form is an error, never a guess.
+The first has what is needed at once, the rest all that is imported late, wherever from; it is asked
+for when the first of that is. Each module becomes a function that is called when it is first
+wanted, and what it exports the value of that call; so the joined scripts do what the modules do,
+and a screen that is wanted late costs little before. The modules are read by the forms of `import`
+and `export` that the page's files have, one statement a line; any other form is an error, never a
+guess.
 
 Pure: knows modules, and nothing of what they do.
 """
@@ -13,7 +15,8 @@ Pure: knows modules, and nothing of what they do.
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 _FROM = r"""\s*from\s*["'](?P<where>[^"']+)["'];?"""
 _IMPORT = re.compile(
@@ -29,21 +32,53 @@ _LISTED = re.compile(r"(?:^|(?<=[;}]))export\s*\{(?P<some>[^}]*)\};?\s*$")
 _DEFAULT = re.compile(r"(?:^|(?<=[;}]))export default\b", re.MULTILINE)
 _LEFT = re.compile(r"(?:^|(?<=[;}]))(?:import|export)\b.*", re.MULTILINE)
 
-_BEFORE = """const $made = Object.create(null);
+_FIRST = """const $made = Object.create(null);
 const $use = (name) => ($made[name] ??= $modules[name]());
-const $later = (name) => Promise.resolve(name).then($use);
+let $asked;
+const $rest = () => ($asked ??= import(%(rest)s).then(
+  (rest) => Object.assign($modules, rest.default($use, $later)),
+  (failed) => { $asked = undefined; throw failed; },
+));
+const $later = async (name) => { if (!(name in $modules)) await $rest(); return $use(name); };
 const $modules = {
+%(modules)s};
+$use(%(first)s);
 """
+_REST = """export default ($use, $later) => ({
+%s});
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The two scripts."""
+
+    first: str
+    rest: str
 
 
 class NotJoined(ValueError):
     """A module has a form that cannot be joined."""
 
 
-def join(files: Mapping[str, str], first: str) -> str:
-    """One script that does what the module `first` and all that it needs do. Raises NotJoined."""
-    parts: list[str] = []
+def join(files: Mapping[str, str], first: str, at: Callable[[str], str]) -> Joined:
+    """What the module `first` needs at once, and the rest; `at` says where the rest will lie.
+
+    Raises NotJoined.
+    """
     done: set[str] = set()
+    at_once = _together(files, [first], done)
+    late = [path for each in done for path in _needs(files[each], each, _LATE)]
+    rest = _REST % _together(files, sorted(late), done, late=True)
+    facts = {"rest": json.dumps(at(rest)), "modules": at_once, "first": json.dumps(first)}
+    return Joined(_FIRST % facts, rest)
+
+
+def _together(
+    files: Mapping[str, str], wanted: list[str], done: set[str], *, late: bool = False
+) -> str:
+    """The functions of the modules that are wanted and of those that they need, once each."""
+    parts: list[str] = []
     under_way: list[str] = []
 
     def add(path: str) -> None:
@@ -59,12 +94,12 @@ def join(files: Mapping[str, str], first: str) -> str:
         under_way.pop()
         done.add(path)
         parts.append(f"{json.dumps(path)}() {{\n{_as_body(files[path], path)}\n}},\n")
-        late.extend(_needs(files[path], path, _LATE))
+        if late:
+            wanted.extend(_needs(files[path], path, _LATE))
 
-    late = [first]
-    while late:
-        add(late.pop())
-    return f"{_BEFORE}{''.join(parts)}}};\n$use({json.dumps(first)});\n"
+    while wanted:
+        add(wanted.pop())
+    return "".join(parts)
 
 
 def _needs(text: str, path: str, *forms: re.Pattern[str]) -> Iterator[str]:

@@ -5,7 +5,7 @@
 Rule 1: a browser loads nothing for the page but these files, and talks to nobody but this server.
 Rule 2: only files that are there when the page is mounted are ever read; no path leads elsewhere.
 Rule 3: `index.html` works as it lies there, with a file for each sheet and module; what is sent in
-its place has them all inside, allowed by their hashes, so that a browser asks once.
+its place has inside what is seen first, allowed by its hashes, and asks once for all the rest.
 Rule 4: what the page asks for first comes with it, for those who may ask; such a page is kept by
 nobody. It is data that a browser does not run, and no text in it can end it.
 
@@ -37,6 +37,8 @@ KINDS = {
 }
 PAGE = "index.html"
 REFERENCE = "reference.html"
+REST = "js/rest.js"
+_QUOTE = '"'
 _STYLE = re.compile(r'<link rel="stylesheet" href="/ui/([^"]+)">\n')
 _SCRIPT = re.compile(r'<script type="module" src="/ui/([^"]+)"></script>\n')
 _ENDS_SCRIPT = re.compile("</script|<!--", re.IGNORECASE)
@@ -137,6 +139,8 @@ class _Files:
 
     def find(self, name: str) -> _File | None:
         """A file; None where none has this name."""
+        if name == REST:
+            self.find(PAGE)
         if name not in self._read:
             if name not in self._there:
                 return None
@@ -150,12 +154,13 @@ class _Files:
         return _File.of(self._there[name].read_bytes(), given)
 
     def _page(self) -> _File:
-        """The page with its styles and modules inside."""
+        """The page with its styles and first modules inside; the others become one file."""
         page = self._text(PAGE)
         styles = "\n".join(map(self._text, _STYLE.findall(page)))
         [first] = _SCRIPT.findall(page)
         ours = [name for name in self._there if name.endswith(".js") and "swagger" not in name]
-        script = join({name: self._text(name) for name in ours}, first)
+        joined = join({name: self._text(name) for name in ours}, first, self._keep_rest)
+        script = joined.first
         if _ENDS_SCRIPT.search(script):
             raise ValueError("a module has a text that ends a script in HTML")
         inside = f'<style>{styles}</style>\n<script type="module">{script}</script>\n</head>'
@@ -163,6 +168,11 @@ class _Files:
         whole = bare.replace("</head>", inside, 1)
         allowed = policy(scripts=_allowing(script), styles=_allowing(styles))
         return _File.of(whole.encode(), allowed + _NO_TEXT_TO_ELEMENTS)
+
+    def _keep_rest(self, script: str) -> str:
+        """Where the other modules lie: an address that is theirs alone, so a browser keeps them."""
+        self._read[REST] = _File.of(script.encode())
+        return f"/ui/{REST}?{self._read[REST].tag.strip(_QUOTE)}"
 
     def _text(self, name: str) -> str:
         return self._there[name].read_text(encoding="utf-8")
@@ -212,7 +222,9 @@ def _reply(request: Request, files: _Files, name: str) -> Response:
     file = files.find(name)
     if file is None:
         raise HTTPException(404)
-    headers = _headers(file.policy) | {"etag": file.tag, "cache-control": "no-cache"}
+    is_named = file.tag.strip(_QUOTE) == request.url.query
+    kept = "public, max-age=31536000, immutable" if is_named else "no-cache"
+    headers = _headers(file.policy) | {"etag": file.tag, "cache-control": kept}
     if file.tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     body = file.body

@@ -124,8 +124,11 @@ def list_sessions(
         until=moment_of("until", until),
         placeholders=placeholders,
     )
-    body = {"items": _TOLD.items_of(page.items, now()), **page_facts(page)}
-    return reply(request, body | counted(project, Noun.SESSIONS, ask.where, count))
+    return reply(request, _told(page) | counted(project, Noun.SESSIONS, ask.where, count))
+
+
+def _told(page: Page[Listed]) -> dict[str, Any]:
+    return {"items": _TOLD.items_of(page.items, now()), **page_facts(page)}
 
 
 # What the page asks for first.
@@ -142,13 +145,11 @@ def first_asked(request: Request) -> dict[str, bytes]:
         return {}
     core = request.app.state.core
     assert isinstance(core, Core)
-    ask = Ask(limit=_FIRST)
     try:
-        page = core.store.project(caller.org_id).sessions(ask)
+        page = core.store.project(caller.org_id).sessions(Ask(limit=_FIRST))
     except TapesError:
         return {}
-    body = {"items": _TOLD.items_of(page.items, now()), **page_facts(page)}
-    return {f"/v1/sessions?limit={_FIRST}": body_of(body)}
+    return {f"/v1/sessions?limit={_FIRST}": body_of(_told(page))}
 
 
 def required_alone(request: Request, harness_session_id: str) -> None:

@@ -1,9 +1,10 @@
 // The frame around every screen: tabs, search, connection, theme; and which screen the address means.
 import { html, render, useEffect, useErrorBoundary, useState, useStore } from './parts/view.js';
-import { applyTheme, prefer, prefs } from './parts/prefs.js';
+import { prefer, prefs } from './parts/prefs.js';
 import { go, link, route, useRoute } from './parts/route.js';
 import { calm, calmDown, connection, giveToken, tokenAsked, useAsk, useChanges } from './parts/api.js';
 import { known, useKeys } from './parts/keys.js';
+import { endWaiting } from './parts/waiting.js';
 import { Blank, Dialog, Icon, Mark, copy, toast } from './parts/pieces.js';
 import { Palette } from './parts/palette.js';
 import * as f from './parts/format.js';
@@ -47,6 +48,7 @@ function App() {
     { key: '?', label: 'all keys', run: () => setDialog('keys') },
   ]);
   const close = () => setDialog('');
+  useEffect(endWaiting, []);
   return html`
     <a class="skip button first" href="#main" onClick=${(event) => { event.preventDefault(); document.querySelector('main').focus(); }}>To the content</a>
     <${Bar} current=${UNDER[name] || name} onKeys=${() => setDialog('keys')} />
@@ -164,7 +166,6 @@ function Toast() {
   return html`<div class="toast" role="status" aria-live="polite">${text && html`<span>${text}</span>`}</div>`;
 }
 
-applyTheme();
 setTimeout(calmDown, 1500);
 const begin = () => render(html`<${App} />`, document.getElementById('app'));
 // The rows are asked for before there is anything to show them in. Where they come at once, nothing

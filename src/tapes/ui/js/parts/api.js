@@ -4,6 +4,7 @@
 // stays where it is shown, marked as stale by whoever shows it.
 import { makeStore, useEffect, useState, useRef } from './view.js';
 import { jsonInPieces } from './slices.js';
+import { given } from './given.js';
 
 export class Problem extends Error {
   constructor(said) {
@@ -57,10 +58,6 @@ const MOST = 300;
 function connected(state) {
   if (connection.get().state !== state) connection.set({ state, since: Date.now() });
 }
-
-// Answers that came with the page. They tell how things were then: only what is asked at once is
-// answered by them.
-const given = JSON.parse(document.getElementById('first')?.textContent || '{}');
 
 // A question that a part of the page will ask, asked before that part is there.
 const early = new Map();

@@ -43,8 +43,9 @@ function Steps({ spans, ...rest }) {
     if (span.kind === 'llm') return html`<${Call} key=${span.span_id} span=${span} ...${rest} />`;
     if (span.kind === 'tool') return html`<${Tool} key=${span.span_id} span=${span} ...${rest} />`;
     if (span.kind === 'agent') return html`<${Agent} key=${span.span_id} span=${span} ...${rest} />`;
-    if (span.isMissing) return html`<div key=${span.span_id} class="missing"><${Icon} name="warn" /><span><${Text} as="code">${span.name}</${Text}> was not received</span><${Steps} spans=${span.children} ...${rest} /></div>`;
-    return html`<button key=${span.span_id} class="eventline" onClick=${() => rest.onChoose(span)}><${Icon} name="event" /><${Text}>${span.name}</${Text}></button>`;
+    if (span.isMissing) return html`<div key=${span.span_id} class="notreceived"><${Icon} name="warn" /><span><${Text} as="code">${span.name}</${Text}> was not received</span><${Steps} spans=${span.children} ...${rest} /></div>`;
+    const line = html`<button key=${span.span_id} class="eventline" onClick=${() => rest.onChoose(span)}><${Icon} name="event" /><${Text}>${span.name}</${Text}></button>`;
+    return span.children.length ? html`<div key=${span.span_id} class="step">${line}<${Steps} spans=${span.children} ...${rest} /></div>` : line;
   })}${spans.length > most && html`<p class="rest"><span class="dim">${f.count(most)} of ${f.count(spans.length)} steps</span><button class="button" onClick=${() => setMost(most + 500)}>Show more</button></p>`}</div>`;
 }
 
@@ -63,7 +64,7 @@ function Call({ span, before, chosen, onChoose }) {
     <button class="callline" aria-pressed=${String(span.span_id === chosen)} onClick=${() => onChoose(span)}><${Icon} name="llm" /><${Text} class="cut">${span.model || span.name}</${Text}>
       <span class="faint tnum">${f.brief(span.usage?.prompt_tokens)} in</span>${span.usage?.cache_read_input_tokens > 0 && html`<span class="share" title=${`${f.percent(span.usage.cache_read_input_tokens, span.usage.prompt_tokens)} from the cache`}><i style=${{ width: `${(100 * span.usage.cache_read_input_tokens) / span.usage.prompt_tokens}%` }} /></span>`}<span class="faint tnum">${f.brief(span.usage?.completion_tokens)} out</span>
       ${cache && html`<${CacheBadge} cache=${cache} />`}${cache?.state === 'cold' && html`<span class="faint cut">${cache.why}</span>`}
-      <span class="grow" /><${Outcome} outcome=${span.outcome} />${span.cost_usd != null && html`<span class="tnum">${f.money(span.cost_usd)}</span>`}<span class="faint tnum">${lasting(span)}</span></button></div>`;
+      <span class="tail"><${Outcome} outcome=${span.outcome} />${span.cost_usd != null && html`<span class="tnum">${f.money(span.cost_usd)}</span>`}<span class="faint tnum">${lasting(span)}</span></span></button></div>`;
 }
 
 const gistOf = (input) => {
@@ -82,7 +83,7 @@ function Tool({ span, chosen, onChoose, before }) {
   const agents = span.children.filter((each) => each.kind === 'agent');
   return html`<div class=${`toolcall ${failed ? 'failed' : ''} ${span.span_id === chosen ? 'at' : ''}`}>
     <div class="toolline"><button class="toolopen" aria-expanded=${String(open)} onClick=${() => { setOpen(!open); onChoose(span); }}><${Icon} name=${open ? 'down' : 'right'} /><${Icon} name="tool" /><b><${Text}>${span.name}</${Text}></b><${Text} as="code" class="cut dim">${gistOf(span.input)}</${Text}></button>
-      ${failed ? html`<${State} state="error" />` : !span.output?.length ? html`<${State} state=${span.isRunning ? 'running' : 'no result'} />` : ''}<span class="faint tnum">${lasting(span)}</span></div>
+      ${failed ? html`<${State} state="error" />` : !span.output?.length ? html`<${State} state=${span.isRunning ? 'running' : 'no result'} />` : ''}<span class="faint tnum">${span.isRunning ? '' : lasting(span)}</span></div>
     ${open && html`<div class="pair"><div><span class="who">Call</span>${whole.input?.[0] ? html`<${Arguments} value=${whole.input[0].tool_input} />` : html`<p class="faint">not seen</p>`}</div>
       <div><span class=${`who ${failed ? 'bad' : ''}`}>${failed ? 'Error' : 'Result'}</span>${result ? html`<${Result} value=${result.tool_output} />` : html`<p class="faint">no result was seen</p>`}</div></div>`}
     ${agents.map((agent) => html`<${Agent} key=${agent.span_id} span=${agent} ...${{ chosen, onChoose, before }} />`)}

@@ -1,7 +1,7 @@
 // What the lists show: for each noun its columns, how wide, and by what they sort. A cell is text, or
 // elements in it; `tip` is its exact value, `text` says that it came from elsewhere. A long list has
 // thousands of cells, so each is one element wherever that is enough.
-import { html, makeStore } from './view.js';
+import { h, html, makeStore } from './view.js';
 import { Icon, Kind, Outcome, State, Text, TokensOf, costTip, tokensTip } from './pieces.js';
 import { prefer, prefs } from './prefs.js';
 import * as f from './format.js';
@@ -27,7 +27,7 @@ const mixed = ({ llm_calls: all, replayed_calls: replayed, failed_calls: failed 
 function Mix({ rollup }) {
   const { llm_calls: all, replayed_calls: replayed, failed_calls: failed } = rollup;
   const share = (n) => `${all ? Math.round((100 * n) / all) : 0}%`;
-  return html`<i class="mix" role="img" aria-label=${mixed(rollup)} style=${{ '--live': share(all - replayed - failed), '--unfailed': share(all - failed) }} />`;
+  return h('i', { class: 'mix', role: 'img', 'aria-label': mixed(rollup), style: { '--live': share(all - replayed - failed), '--unfailed': share(all - failed) } });
 }
 
 // Widths are in rem; the column that is always there takes what is left.
@@ -36,8 +36,8 @@ export const COLUMNS = {
     when((row) => row.last_seen_at, { id: 'active', head: 'Last active', width: 5.5, sort: 'last_active' }),
     when(started, { more: true }),
     { id: 'title', head: 'Session', width: 12, fixed: true, cell: (row) => [
-      row.pinned && html`<span class="pin" title="pinned: exempt from retention"><${Icon} name="pin" /></span>`, html`<${Text}>${row.display_title}</${Text}>`,
-      row.tags.map((tag) => html`<span key=${tag} class="badge">${tag}</span>`)] },
+      row.pinned && h('span', { class: 'pin', title: 'pinned: exempt from retention' }, Icon({ name: 'pin' })), Text({ children: row.display_title }),
+      row.tags.map((tag) => h('span', { key: tag, class: 'badge' }, tag))] },
     text('agent', 'Agent', 6.25, (row) => row.agent_name || row.harness_id),
     { id: 'state', head: 'State', width: 6.25, sort: 'derived_status', cell: (row) => State({ state: row.rollup.status, live: row.live }) },
     duration((row) => row.rollup.duration_ns, { width: 4.75 }),

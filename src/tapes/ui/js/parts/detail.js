@@ -6,7 +6,7 @@ import { link } from './route.js';
 import { Asked, Cost, CopyButton, Duration, Failed, Icon, Kind, Outcome, State, Text, When, save } from './pieces.js';
 import { Block, Blocks, Json, Long } from './content.js';
 import { Differences, differences } from './diffing.js';
-import { cacheOf } from './model.js';
+import { cacheOf, standing } from './model.js';
 import * as f from './format.js';
 
 const TABS = [['rendered', 'Rendered'], ['json', 'JSON'], ['raw', 'Bytes'], ['chunks', 'Chunks'], ['headers', 'Headers'], ['difference', 'Difference']];
@@ -21,7 +21,7 @@ export function Detail({ span, before, links = [], tab = 'rendered', onTab }) {
   const shown = tabs.some(([name]) => name === tab) ? tab : 'rendered';
   return html`<div class="detail">
     <header class="stack"><div class="row"><${Kind} kind=${span.kind} /><h2 class="cut"><${Text}>${span.name}</${Text}></h2><span class="grow" />
-      <${State} state=${span.status} live=${span.isRunning} /><${Outcome} outcome=${span.outcome} /></div>
+      <${State} state=${standing(span)} live=${span.isRunning} /><${Outcome} outcome=${span.outcome} /></div>
       <div class="segments" role="tablist" aria-label="Forms of this span">${tabs.map(([name, label]) => html`<button key=${name} role="tab" aria-selected=${String(shown === name)} onClick=${() => onTab(name)}>${label}</button>`)}</div></header>
     <div class="detailbody" role="tabpanel" aria-label=${shown} key=${`${span.trace_id} ${span.span_id} ${shown}`} tabindex="0">
       ${shown === 'rendered' ? html`<${Rendered} span=${span} before=${before} links=${links} />`

@@ -7,7 +7,7 @@ const FRESH = 600e6;
 const PIECE = 1000;
 
 // Spans with their begin and end in microseconds, their children, and a stand-in for each parent
-// that was named and not received. Times stay as they are: a child may end after its parent.
+// that was named and not received, whether the server made it or it is made here. Times stay as they are: a child may end after its parent.
 // It rests between pieces, and writes what it finds into the spans themselves: there may be many.
 export function* modelling(spans, now = Date.now() * 1000) {
   const all = spans;
@@ -16,6 +16,7 @@ export function* modelling(spans, now = Date.now() * 1000) {
   let done = 0;
   for (const span of all) {
     span.children = [];
+    if (span.status === 'missing') Object.assign(span, { kind: 'missing', name: span.span_id, isMissing: true });
     span.begin = micros(span.started_at);
     span.end = span.begin + (span.duration_ns ?? 0) / 1000;
     span.first = span.first_chunk_ns == null ? null : span.begin + span.first_chunk_ns / 1000;
@@ -26,7 +27,7 @@ export function* modelling(spans, now = Date.now() * 1000) {
   const roots = [];
   for (const span of all) {
     if ((done += 1) % PIECE === 0) yield;
-    const isOpen = span.duration_ns == null && span.kind !== 'event' && span.status !== 'missing';
+    const isOpen = span.duration_ns == null && span.kind !== 'event' && !span.isMissing;
     span.isRunning = isOpen && now - span.begin < FRESH;
     span.hasNoEnd = isOpen && !span.isRunning;
     if (span.isRunning) span.end = last;
@@ -53,7 +54,7 @@ export function* modelling(spans, now = Date.now() * 1000) {
   }
   roots.sort(inOrder);
   yield;
-  const model = { roots, byId, all, missing };
+  const model = { roots, byId, all, missing, received: byId.size - missing };
   model.clock = clockOf(all);
   yield;
   model.rows = rowsOf(model, new Set());
@@ -66,6 +67,8 @@ export function* modelling(spans, now = Date.now() * 1000) {
 
 export const modelOf = (spans) => atOnce(modelling(spans));
 
+// How a span stands: what never got an end is not running for ever.
+export const standing = (span) => (span.hasNoEnd ? 'no end' : span.status);
 export const lasting = (span) => (span.isRunning ? 'running' : span.hasNoEnd ? 'no end' : duration(span.duration_ns));
 
 // The rows of the tree that are open, each with its depth. Deep trees are walked without recursion.

@@ -1,5 +1,5 @@
 // Small pieces: icons, badges, moments, copying, dialogs, and the states that every screen has.
-import { html, makeStore, useEffect, useLayoutEffect, useRef, useState, useStore } from './view.js';
+import { h, html, makeStore, useEffect, useLayoutEffect, useRef, useState, useStore } from './view.js';
 import { prefs } from './prefs.js';
 import * as f from './format.js';
 
@@ -31,8 +31,9 @@ const ICONS = {
   fork: 'M4 2v12M4 9c5 0 7-1.5 7-5.5M8.5 5.5 11 3l2.5 2.5',
 };
 
-export const Icon = ({ name }) => html`<svg viewBox="0 0 16 16" fill="none" stroke="currentColor"
-  stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><path d=${ICONS[name]} /></svg>`;
+// What stands in the rows of long lists is made without a template: there are many, and they come first.
+const DRAWN = { viewBox: '0 0 16 16', fill: 'none', stroke: 'currentColor', 'stroke-width': '1.5', 'stroke-linecap': 'round', 'stroke-linejoin': 'round', 'aria-hidden': 'true' };
+export const Icon = ({ name }) => h('svg', DRAWN, h('path', { d: ICONS[name] }));
 
 export const Mark = () => html`<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="1.7" aria-hidden="true">
   <rect x="1.5" y="4" width="21" height="16" rx="3" /><circle cx="8" cy="11" r="2.5" /><circle cx="16" cy="11" r="2.5" />
@@ -55,17 +56,17 @@ export function costTip(usd, unpriced, saved) {
 export const Cost = ({ usd, unpriced, saved }) => html`<span title=${costTip(usd, unpriced, saved)}>${f.money(usd)}${unpriced && usd != null ? html`<span class="warn">+${unpriced}?</span>` : ''}</span>`;
 
 export const tokensTip = (input, cached, output) => `tokens: input ${f.count(input)}, of it cached ${f.count(cached)} (${f.percent(cached, input)}); output ${f.count(output)}`;
-export const TokensOf = (input, cached, output) => [f.brief(input), html`<span class="faint"> / ${f.brief(cached)} / </span>`, f.brief(output)];
+export const TokensOf = (input, cached, output) => [f.brief(input), h('span', { class: 'faint' }, ` / ${f.brief(cached)} / `), f.brief(output)];
 export const Tokens = ({ input, cached, output }) => html`<span class="tnum" title=${tokensTip(input, cached, output)}>${TokensOf(input, cached, output)} tokens</span>`;
 
 const STATES = {
   completed: ['good', 'done'], failed: ['bad', 'error'], abandoned: ['warn', 'warn'], unknown: ['', 'more'],
-  ok: ['good', 'done'], error: ['bad', 'error'], running: ['accent', 'play'], missing: ['warn', 'warn'], incomplete: ['warn', 'warn'], 'no result': ['warn', 'warn'], aborted: ['warn', 'warn'],
+  ok: ['good', 'done'], error: ['bad', 'error'], running: ['accent', 'play'], missing: ['warn', 'warn'], incomplete: ['warn', 'warn'], 'no result': ['warn', 'warn'], 'no end': ['warn', 'warn'], aborted: ['warn', 'warn'],
 };
 export function State({ state, live }) {
   const name = live ? 'running' : state || 'unknown';
   const [kind, icon] = STATES[name] || ['', 'more'];
-  return html`<span class=${`badge ${kind}`}><${Icon} name=${icon} />${name}</span>`;
+  return h('span', { class: `badge ${kind}` }, Icon({ name: icon }), name);
 }
 
 const OUTCOMES = { live: '', recorded: 'accent', replayed: 'good', refused: 'bad' };
@@ -73,7 +74,7 @@ export const Outcome = ({ outcome }) => (outcome ? html`<span class=${`badge ${O
 export const Kind = ({ kind }) => html`<span class=${`badge ${kind}`}><${Icon} name=${ICONS[kind] ? kind : 'event'} />${kind}</span>`;
 
 // Text from elsewhere: never more than text, in its own direction.
-export const Text = ({ children, as = 'bdi', ...rest }) => html`<${as} dir="auto" ...${rest}>${typeof children === 'string' ? f.visible(children) : children}</${as}>`;
+export const Text = ({ children, as = 'bdi', ...rest }) => h(as, { dir: 'auto', ...rest }, typeof children === 'string' ? f.visible(children) : children);
 
 // --- copying, and saying that it was done
 

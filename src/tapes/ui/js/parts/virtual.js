@@ -1,12 +1,23 @@
 // Long lists: only the rows in sight are in the document. Rows have one height. `outer` says what the
 // whole is (a table, a tree) to those who do not see it.
-import { html, useEffect, useLayoutEffect, useRef, useState } from './view.js';
+import { h, useEffect, useLayoutEffect, useRef, useState } from './view.js';
 
 const BEYOND = 8; // rows beyond those in sight, as soon as those are drawn
 
+// How high what is in sight will be, before there is anything to measure; asked for while the page is
+// empty, since a browser that is asked later lays out all that there is.
+let tall = innerHeight;
+window.addEventListener('resize', () => { tall = innerHeight; });
+const guessed = () => Math.min(800, tall * 0.75);
+export const seenFirst = (height) => Math.ceil(guessed() / height);
+
+// The elements, around rows that are there.
+export const frameOf = ({ rows, height, head, extra, role = 'rowgroup', style, outer, ...rest }) => h('div', { class: 'virtual', style, tabindex: 0, ...outer, ...rest },
+  head, h('div', { class: 'rows', role, style: { height: `${height}px` } }, rows), extra);
+
 export function Virtual({ count, height, row, head, onEnd, at = -1, onScroll, start = 0, role = 'rowgroup', extra, style, outer = {} }) {
   const box = useRef(null);
-  const [place, setPlace] = useState({ top: start, size: Math.min(800, innerHeight * 0.75) });
+  const [place, setPlace] = useState({ top: start, size: guessed() });
   const [beyond, setBeyond] = useState(0);
   useEffect(() => {
     const timer = setTimeout(() => setBeyond(BEYOND), 100);
@@ -40,7 +51,5 @@ export function Virtual({ count, height, row, head, onEnd, at = -1, onScroll, st
   };
   const rows = [];
   for (let i = first; i < last; i += 1) rows.push(row(i, i * height));
-  return html`<div class="virtual" ref=${box} style=${style} onScroll=${scrolled} tabindex="0" ...${outer}>
-    ${head}
-    <div class="rows" role=${role} style=${{ height: `${count * height}px` }}>${rows}</div>${extra}</div>`;
+  return frameOf({ rows, height: count * height, head, extra, role, style, outer, ref: box, onScroll: scrolled });
 }

@@ -1,6 +1,6 @@
 // Sessions, traces or spans: one filter, bars over time, rows; a side sheet, and what to do with many.
-import { h, html, useEffect, useRef, useState, useStore } from '../parts/view.js';
-import { go, link, recall, remember, set, useRoute } from '../parts/route.js';
+import { html, useEffect, useRef, useState, useStore } from '../parts/view.js';
+import { go, recall, remember, set, useRoute } from '../parts/route.js';
 import { prefs } from '../parts/prefs.js';
 import { useKeys } from '../parts/keys.js';
 import { Filter, RANGES, asked } from '../parts/filter.js';
@@ -8,13 +8,12 @@ import { Histogram } from '../parts/histogram.js';
 import { Blank, Dialog, Failed, Icon, Segments, Shades, Stale } from '../parts/pieces.js';
 import { Virtual } from '../parts/virtual.js';
 import { asUsual, bounded, flip, gridOf, idOf, isWide, ordered, placeOf, put, shift, shownColumns, widen, widthOf } from '../parts/columns.js';
+import { HEIGHT, aboutOf, headsOf, rowOf, sortOf } from '../parts/table.js';
 import { useRows } from '../parts/rows.js';
 import { Sheet } from '../parts/sheet.js';
 import { Many } from '../parts/many.js';
 import * as f from '../parts/format.js';
 import { Start } from './start.js';
-
-const HEIGHT = 34;
 
 export function List({ noun }) {
   const { params } = useRoute();
@@ -96,40 +95,31 @@ function counted(noun, rows) {
 
 function Table({ noun, rows, columns, preferred, index, chosen, toggle, params, onPick, place }) {
   const [trying, setTrying] = useState({});
-  const sort = params.sort || { sessions: 'last_active', traces: 'started_at', spans: 'started_at' }[noun];
+  const sort = sortOf(noun, params);
   const { utc } = preferred;
-  const row = (i, top) => {
+  const row = (i) => {
     const item = rows.items[i];
     const id = idOf[noun](item);
-    const first = i === Math.max(index, 0) ? 0 : -1;
-    return h('div', {
-      key: id, role: 'row', 'aria-rowindex': i + 2, 'aria-selected': String(i === index), class: `tr ${i === index ? 'at' : ''} ${chosen.has(id) ? 'chosen' : ''} ${item.erased ? 'gone' : ''}`,
-      style: { top: `${top}px` }, onClick: (event) => !event.target.closest('input, a') && onPick(i), onDblClick: () => go(...placeOf[noun](item)),
-    }, h('span', { role: 'cell' }, h('input', { type: 'checkbox', 'aria-label': 'Select this row', checked: chosen.has(id), onChange: () => toggle(id) })),
-    columns.map((each) => {
-      const cell = each.cell(item, utc);
-      return h('span', {
-        key: each.id, role: 'cell', class: `${each.num ? 'num' : 'cut'} ${each.tone ? each.tone(item) : ''}`, title: each.tip && each.tip(item), dir: each.text ? 'auto' : undefined,
-      }, each.fixed ? h('a', { class: 'titlecell', href: link(...placeOf[noun](item)), tabindex: first }, cell) : each.text ? f.visible(cell) : cell);
-    }));
+    return rowOf(noun, item, i, {
+      columns, utc, is: { at: i === index, first: i === Math.max(index, 0), chosen: chosen.has(id) },
+      does: { pick: (event) => !event.target.closest('input, a') && onPick(i), open: () => go(...placeOf[noun](item)), choose: () => toggle(id) },
+    });
   };
   const head = html`<${Heads} ...${{ noun, columns, preferred, sort, params, setTrying }} />`;
   return html`<div class="tablebox">
-    <${Virtual} count=${rows.items.length} height=${HEIGHT} row=${row} head=${head} style=${gridOf(noun, columns, preferred, trying)} outer=${{ role: 'table', 'aria-label': noun, 'aria-rowcount': rows.count?.exact ? rows.count.value + 1 : -1 }} at=${index} start=${place.current}
+    <${Virtual} count=${rows.items.length} height=${HEIGHT} row=${row} head=${head} style=${gridOf(noun, columns, preferred, trying)} outer=${aboutOf(noun, rows.count)} at=${index} start=${place.current}
       onScroll=${(top) => { place.current = top; }} onEnd=${rows.more}
       extra=${rows.tail ? html`<${Failed} problem=${rows.tail} retry=${rows.more} />` : rows.cursor && html`<p class="faint more">more rows are read as you scroll</p>`} /></div>`;
 }
 
 // The heads: a click sorts, dragging puts a column elsewhere, its edge makes it wider. One of them is
 // reached by Tab, the others from there by arrows.
-const HEAD_KEYS = '← → from head to head; Shift ← → moves the column; + and - make it wider and narrower, 0 as usual';
 function Heads({ noun, columns, preferred, sort, params, setTrying }) {
   const [at, setAt] = useState('');
   const [drag, setDrag] = useState(null);
   const ids = columns.map((each) => each.id);
   const within = ids.includes(at) ? at : ids[0];
   const by = (each) => set({ sort: each.sort, dir: sort === each.sort && params.dir !== 'asc' ? 'asc' : '' }, { push: true });
-  const sorted = (each) => (each.sort === sort ? (params.dir === 'asc' ? 'ascending' : 'descending') : each.sort ? 'none' : undefined);
   const focus = (id) => { setAt(id); requestAnimationFrame(() => document.querySelector(`[data-column="${id}"]`)?.focus()); };
   const press = (event, each) => {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
@@ -160,21 +150,20 @@ function Heads({ noun, columns, preferred, sort, params, setTrying }) {
       event.stopPropagation();
     };
     const width = (event) => bounded((event.clientX - event.currentTarget.dataset.less) / parseFloat(getComputedStyle(document.documentElement).fontSize));
-    return html`<i class="grip" aria-hidden="true" title="Drag to make it wider; twice: as usual" onPointerDown=${began} onDblClick=${() => widen(noun, each.id, null)}
-      onPointerMove=${(event) => { if (event.buttons) { event.currentTarget.dataset.moved = 'yes'; setTrying({ [each.id]: width(event) }); } }}
-      onPointerUp=${(event) => { if (event.currentTarget.dataset.moved) widen(noun, each.id, width(event)); delete event.currentTarget.dataset.moved; setTrying({}); }} />`;
+    return {
+      onPointerDown: began, onDblClick: () => widen(noun, each.id, null),
+      onPointerMove: (event) => { if (event.buttons) { event.currentTarget.dataset.moved = 'yes'; setTrying({ [each.id]: width(event) }); } },
+      onPointerUp: (event) => { if (event.currentTarget.dataset.moved) widen(noun, each.id, width(event)); delete event.currentTarget.dataset.moved; setTrying({}); },
+    };
   };
-  return html`<div class="tr th" data-head="yes" role="row">
-    <span role="columnheader"><span class="sr">Selected</span></span>
-    ${columns.map((each) => {
-      const attributes = {
-        'data-column': each.id, tabindex: each.id === within ? 0 : -1, title: HEAD_KEYS, onKeyDown: (event) => press(event, each), onFocus: () => setAt(each.id),
-        onPointerDown: (event) => down(event, each), onPointerMove: move, onPointerUp: up, onPointerCancel: () => setDrag(null),
-      };
-      return html`<span key=${each.id} role="columnheader" data-head=${each.id} class=${`${each.num ? 'num' : ''} ${drag?.over === each.id && drag.id !== each.id ? 'target' : ''} ${drag?.over && drag.id === each.id ? 'dragged' : ''}`} aria-sort=${sorted(each)}>
-        ${each.sort ? html`<button ...${attributes} onClick=${() => drag?.over || by(each)}>${each.head}${each.sort === sort ? (params.dir === 'asc' ? ' ↑' : ' ↓') : ''}</button>`
-          : html`<span class="headname" ...${attributes}>${each.head}</span>`}${grip(each)}</span>`;
-    })}</div>`;
+  const does = (each) => ({
+    sorts: () => drag?.over || by(each), grip: grip(each), name: {
+      onKeyDown: (event) => press(event, each), onFocus: () => setAt(each.id),
+      onPointerDown: (event) => down(event, each), onPointerMove: move, onPointerUp: up, onPointerCancel: () => setDrag(null),
+    },
+  });
+  const tone = ({ id }) => (!drag?.over ? '' : id === drag.id ? 'dragged' : id === drag.over ? 'target' : '');
+  return headsOf(columns, { sort, dir: params.dir, at: within, tone, does });
 }
 
 function Columns({ noun, onClose }) {

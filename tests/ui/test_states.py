@@ -1,0 +1,177 @@
+"""States that a person seldom sees and must be able to read: spans that were not received or have
+no end, contents that are large, answers that cannot be read in pieces."""
+
+import datetime
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.ingest.spans import NOW
+
+from .conftest import Open
+
+# One browser and one server for all of these, also where several processes run tests.
+pytestmark = pytest.mark.xdist_group("page")
+
+UNFINISHED = f"#/trace/{'a' * 32}"
+NOT_RECEIVED = "b" * 16
+
+
+def opened_at(open_page: Open, address: str, place: str, seconds: float) -> Page:
+    """A page whose clock stands so many seconds after the spans began."""
+    page = open_page(address, "ui/mark.svg")
+    now = datetime.datetime.fromtimestamp(NOW / 1_000_000_000 + seconds, datetime.UTC)
+    page.clock.set_fixed_time(now)
+    page.goto(f"{address}/{place}")
+    return page
+
+
+@pytest.mark.parametrize("view", ["tree", "waterfall"])
+def test_a_parent_that_was_not_received_is_seen_above_its_children(
+    addresses: dict[str, str], open_page: Open, view: str
+) -> None:
+    page = open_page(addresses["api"], f"{UNFINISHED}?view={view}")
+    expect(page.get_by_text("5 spans, 1 missing")).to_be_visible()
+    rows = page.get_by_role("treeitem")
+    expect(rows).to_have_count(6)
+    expect(rows.nth(1)).to_contain_text(f"{NOT_RECEIVED}not received")
+    levels = [each.get_attribute("aria-level") for each in rows.all()]
+    assert levels == ["1", "2", "3", "3", "2", "2"]
+    rows.nth(1).click()
+    expect(page.get_by_text("This span was not received.")).to_be_visible()
+    expect(page.get_by_text("2 spans name it as the parent.")).to_be_visible()
+
+
+def test_what_was_not_received_spans_its_children_in_time(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], f"{UNFINISHED}?view=waterfall")
+    bars = page.locator(".bar2")
+    expect(bars).to_have_count(6)
+    above, first, last = (_box(bars.nth(number)) for number in (1, 2, 3))
+    assert above["x"] == pytest.approx(first["x"], abs=1)
+    ends = [box["x"] + box["width"] for box in (above, last)]
+    assert ends[0] == pytest.approx(ends[1], abs=1)
+
+
+def test_the_bars_stand_under_the_times_that_they_have(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], f"{UNFINISHED}?view=waterfall")
+    expect(page.locator(".bar2")).to_have_count(6)
+    axis, whole = _box(page.locator(".axis")), _box(page.locator(".bar2").first)
+    assert whole["x"] == pytest.approx(axis["x"], abs=1)
+    assert whole["width"] == pytest.approx(axis["width"], abs=1)
+
+
+def _box(where: Any) -> Any:
+    box = where.bounding_box()
+    assert box is not None
+    return box
+
+
+def test_a_span_that_is_running_says_so_and_reaches_to_the_end(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    place = f"{UNFINISHED}?span={'e' * 16}"
+    page = opened_at(open_page, addresses["api"], place, 30)
+    expect(page.get_by_role("treeitem", selected=True)).to_contain_text("running")
+    expect(page.get_by_role("region", name="The selected span")).to_contain_text("running")
+    expect(page.get_by_text("The answer is still coming")).to_be_visible()
+    bars = page.locator(".bar2")
+    ends = [box["x"] + box["width"] for box in (_box(bars.nth(n)) for n in (0, 4, 5))]
+    assert ends == pytest.approx([ends[0]] * 3, abs=1)
+
+
+def test_a_span_that_never_got_an_end_is_not_running_for_ever(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    place = f"{UNFINISHED}?span={'e' * 16}"
+    page = opened_at(open_page, addresses["api"], place, 3600)
+    expect(page.get_by_role("treeitem", selected=True)).to_contain_text("no end")
+    selected = page.get_by_role("region", name="The selected span")
+    expect(selected).to_contain_text("no end")
+    expect(selected).not_to_contain_text("running")
+
+
+def test_a_session_shows_what_a_step_holds_and_what_is_missing_in_it(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = opened_at(open_page, addresses["api"], "#/sessions?q=unfinished", 30)
+    page.get_by_role("row").filter(has_text="unfinished").get_by_role("link").click()
+    turn = page.get_by_role("feed", name="Turns")
+    expect(turn.get_by_text(f"{NOT_RECEIVED} was not received")).to_be_visible()
+    expect(turn.get_by_role("button", name="book")).to_be_visible()
+    expect(turn.get_by_role("button", name="wait")).to_be_visible()
+    expect(turn.get_by_text("running").first).to_be_visible()
+
+
+def test_a_megabyte_begins_and_goes_on_where_somebody_reads_on(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/spans?q=model:large-1")
+    page.get_by_role("row").filter(has_text="large-1").get_by_role("link").click()
+    content = page.get_by_role("tabpanel")
+    expect(content.get_by_text("6,000 of 1,000,000 characters")).to_be_visible()
+    content.get_by_role("button", name="50,000 more").click()
+    expect(content.get_by_text("56,000 of 1,000,000 characters")).to_be_visible()
+    expect(content).to_contain_text("word6000 ")
+
+
+def test_ten_megabytes_go_on_where_somebody_reads_on(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/spans?q=tool:big")
+    page.get_by_role("row").filter(has_text="big").get_by_role("link").click()
+    content = page.get_by_role("tabpanel")
+    expect(content.get_by_text("2,000 of 10,000,000 characters")).to_be_visible()
+    content.get_by_role("button", name="50,000 more").click()
+    expect(content.get_by_text("52,000 of 10,000,000 characters")).to_be_visible()
+
+
+# An answer that comes in pieces, read as the page does it; null where it cannot be read.
+READ = """async (text) => {
+  const { jsonInPieces } = await import('/ui/js/parts/slices.js');
+  const parts = text.match(/[^]{1,30000}/g).map((part) => new TextEncoder().encode(part));
+  const answer = new Response(new ReadableStream({ pull(to) {
+    const part = parts.shift();
+    if (part) to.enqueue(part); else to.close();
+  } }));
+  try {
+    return JSON.stringify(await jsonInPieces(answer, 'spans'));
+  } catch (error) {
+    if (error instanceof SyntaxError) return null;
+    throw error;
+  }
+}"""
+SPANS = """() => JSON.stringify({ trace: { trace_id: 't' }, spans: Array.from({ length: 2000 },
+  (_, i) => ({ trace_id: 't', name: `a "name" }, { ${i}`, text: 'é'.repeat(150) })), links: [] })"""
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "(text) => text",
+        "(text) => JSON.stringify(JSON.parse(text), null, 1)",
+        """(text) => text.replaceAll('"text":', '"inside":[{"a":1},{"trace_id":2}],"text":')""",
+        """(text) => text.replace('"spans"', '"others"')""",
+        """(text) => text.replace('"trace":', '"before":{"spans":[1]},"trace":')""",
+    ],
+    ids=["cut", "spaced", "nested", "another-name", "name-before"],
+)
+def test_an_answer_in_pieces_is_what_it_is_whole(
+    addresses: dict[str, str], open_page: Open, changed: str
+) -> None:
+    page = open_page(addresses["api"], "ui/mark.svg")
+    text = page.evaluate(f"({changed})(({SPANS})())")
+    assert page.evaluate(READ, text) == page.evaluate("(t) => JSON.stringify(JSON.parse(t))", text)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.99], ids=["early", "midway", "late"])
+def test_an_answer_that_breaks_off_is_an_error_and_not_a_shorter_one(
+    addresses: dict[str, str], open_page: Open, share: float
+) -> None:
+    page = open_page(addresses["api"], "ui/mark.svg")
+    text = page.evaluate(SPANS)
+    assert page.evaluate(READ, text[: int(len(text) * share)]) is None
