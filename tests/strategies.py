@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 MANY = os.environ.get("TAPES_TEST_EXAMPLES") == "many"
@@ -16,7 +16,12 @@ def examples(many: int) -> int:
 
 
 # A slow machine is no failure.
-settings.register_profile("tapes", deadline=None, max_examples=examples(150))
+settings.register_profile(
+    "tapes",
+    deadline=None,
+    max_examples=examples(150),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("tapes")
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
