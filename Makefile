@@ -20,16 +20,18 @@ $(READY): pyproject.toml requirements.lock
 demo: $(READY) ## the main job: a recorded conversation replayed through a real SDK, and a refused miss
 	@$(BIN)/tapes demo
 
-# Tests wait for servers and processes, so there are more workers than processors. They write thousands of
+# Tests wait for servers and processes, so there is one worker more than processors; each pays for its
+# imports, so there are no more. They write thousands of
 # files durably: in memory where there is room (4 GB), it takes half the time.
 CHOSEN = -m "not long"
-WORKERS = $$(( $$(getconf _NPROCESSORS_ONLN) * 2 ))
+WORKERS = $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))
 test: $(READY) ## the tests, but for a dozen long ones
 	@if [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR==2 {print $$4}')" -gt 4000000 ] 2>/dev/null; \
 		then export TMPDIR=/dev/shm; fi; $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(CHOSEN)
 
 test-all: CHOSEN =
-test-all: test ## all tests
+test-all: export TAPES_TEST_EXAMPLES = many
+test-all: test ## all tests, and five times as many cases of each property
 
 check: $(READY) ## format, lint, types
 	@$(BIN)/ruff format --check .

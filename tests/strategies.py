@@ -1,13 +1,27 @@
 """What the property tests draw from: JSON values of every kind, and ways to cut bytes."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+MANY = os.environ.get("TAPES_TEST_EXAMPLES") == "many"
+
+
+def examples(many: int) -> int:
+    """How many cases a property is tried on: so many in `make test-all`, a fifth in every run."""
+    return many if MANY else max(many // 5, 8)
+
+
 # A slow machine is no failure.
-settings.register_profile("tapes", deadline=None, max_examples=150)
+settings.register_profile(
+    "tapes",
+    deadline=None,
+    max_examples=examples(150),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("tapes")
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

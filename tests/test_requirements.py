@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.requirements import REQUIREMENTS
@@ -10,6 +11,7 @@ TESTS = Path(__file__).parent
 ROWS = {requirement.row: requirement for requirement in REQUIREMENTS}
 
 
+@cache
 def proved() -> dict[str, list[str]]:
     """The rows that tests name, each with the places that name it."""
     places: dict[str, list[str]] = {}

@@ -13,6 +13,7 @@ from tapes.store.base import Listed
 from tapes.store.sql import SqlStore
 from tests.api.serving import got, refused, seeded, served
 from tests.contracts.test_store import fill, many
+from tests.strategies import examples
 from tests.turns import at, chat, said
 
 
@@ -286,7 +287,9 @@ PARTS = st.one_of(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.dictionaries(st.sampled_from(NAMES), st.lists(PARTS, max_size=5).map("".join)))
 def test_no_query_makes_the_server_fail(client: httpx.Client, query: dict[str, str]) -> None:
@@ -296,7 +299,9 @@ def test_no_query_makes_the_server_fail(client: httpx.Client, query: dict[str, s
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(PARTS, min_size=1, max_size=5).map("".join))
 def test_no_search_makes_the_server_fail(client: httpx.Client, text: str) -> None:

@@ -25,6 +25,7 @@ from tapes.providers.turn import (
 from tapes.providers.usage import usage_of
 from tapes.wire import Frame
 from tests.cases import CASES, Case
+from tests.strategies import examples
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 every_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=lambda p: p.api)
@@ -145,7 +146,7 @@ OBJECTS = st.dictionaries(NAMES, VALUES, max_size=6)
 
 
 @every_provider
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(events=st.lists(OBJECTS, max_size=5))
 def test_no_stream_of_objects_makes_a_reducer_raise(
     provider: Provider, events: list[dict[str, Any]]
@@ -158,7 +159,7 @@ def test_no_stream_of_objects_makes_a_reducer_raise(
 
 
 @every_provider
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(body=OBJECTS)
 def test_no_object_makes_a_request_or_an_answer_unreadable(
     provider: Provider, body: dict[str, Any]

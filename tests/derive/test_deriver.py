@@ -28,6 +28,7 @@ from tapes.rows import (
 )
 from tests.cases import CASES
 from tests.derive.talks import conversation, with_thread
+from tests.strategies import examples
 from tests.turns import (
     assistant,
     chat,
@@ -64,7 +65,7 @@ def several_sessions() -> list[RawTurn]:
 
 
 @pytest.mark.row("D3")
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_arrival_does_not_matter(random: Random) -> None:
     turns = several_sessions()
@@ -101,7 +102,7 @@ def test_a_memory_changes_the_speed_and_never_the_rows() -> None:
         assert derive(turns[:count], memory=memory) == derive(turns[:count])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_a_memory_is_right_whatever_comes_late_or_goes(random: Random) -> None:
     turns = several_sessions()
@@ -222,7 +223,7 @@ def test_the_invariants_hold_for_sessions_of_all_sorts() -> None:
     check(derive(several_sessions()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_the_invariants_hold_for_whatever_part_was_captured(data: st.DataObject) -> None:
     turns = several_sessions()

@@ -23,6 +23,7 @@ from tapes.providers.turn import (
 )
 from tapes.providers.usage import Usage
 from tapes.rows import SpanKind
+from tests.strategies import examples
 
 CURRENT: dict[str, Json] = {
     "gen_ai.operation.name": "chat",
@@ -265,7 +266,7 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=8), st.lists(st.tuples(NAMES, VALUES), max_size=3))
 def test_no_attributes_break_the_reader(
     attributes: dict[str, Json], events: list[tuple[str, Json]]

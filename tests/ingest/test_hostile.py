@@ -12,9 +12,12 @@ from tapes.store.sql import SqlStore
 from tests.doors import derived, door
 from tests.ingest.payloads import payload
 from tests.ingest.spans import request, span
+from tests.strategies import examples
 
 SETTINGS = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 # Texts with what databases do not like: NULs, halves of surrogates, and much of it.

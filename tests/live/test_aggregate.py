@@ -16,6 +16,7 @@ from tapes.services.sources import Listed
 from tests.services.hosting import ask, until
 from tests.services.test_examples import RUNS, example
 from tests.services.test_mounting import application, served
+from tests.strategies import examples
 
 # A service may have routes that its document does not name, so what is not documented is its own.
 CHECKS = [
@@ -55,10 +56,10 @@ def test_every_documented_operation_answers_as_it_is_documented(address: str) ->
     schema = schemathesis.openapi.from_url(f"{address}/openapi")
     tried = set()
     for found in schema.get_all_operations():
-        operation = found.ok()  # type: ignore[union-attr]  # an error raises here, and fails
+        operation = found.ok()  # an error raises here, and fails
         tried.add(operation.label)
 
-        @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
         @given(case=operation.as_strategy())
         def answers(case: schemathesis.Case) -> None:
             case.call_and_validate(base_url=address, checks=CHECKS)
@@ -72,7 +73,7 @@ def test_the_pages_document_is_read_as_a_file_too(address: str, tmp_path: Path) 
     port = int(address.rpartition(":")[2])
     file.write_bytes(ask(port, "GET", "/v1/cassettes/hello-world/openapi.json").body)
     operations = schemathesis.openapi.from_path(file).get_all_operations()
-    labels = {found.ok().label for found in operations}  # type: ignore[union-attr]  # as above
+    labels = {found.ok().label for found in operations}  # as above
     assert labels == {
         "GET /v1/cassettes/hello-world/hello", "POST /v1/cassettes/hello-world/hello",
     }  # fmt: skip

@@ -19,6 +19,7 @@ from tapes.services.admission import MAX_BYTES, Service, admit
 from tapes.services.compiling import SECTIONS
 from tapes.services.openapi import aggregate, is_inside, leads_out
 from tapes.services.problems import Stage
+from tests.strategies import examples
 
 from .making import ANSWER, SOURCE, admitted, document, manifest_tree, refused, text
 
@@ -405,14 +406,14 @@ def holds_all_promises(data: bytes) -> None:
 
 
 @pytest.mark.row("C3", "C4")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(mutated())
 def test_a_document_that_was_changed_anywhere_is_refused_or_harmless(tree: Json) -> None:
     holds_all_promises(text(tree))
 
 
 @pytest.mark.row("C3")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     item=st.dictionaries(st.sampled_from(["get", "post", "parameters", "x-a", "$ref"]), _TREES),
     components=st.dictionaries(
@@ -430,7 +431,7 @@ def test_any_tree_around_a_manifest_is_refused_or_harmless(
 
 
 @pytest.mark.row("C3")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.binary(), st.integers(0, len(EVERYTHING)), st.integers(0, 200))
 def test_any_bytes_are_refused_or_harmless(noise: bytes, at: int, gap: int) -> None:
     data = EVERYTHING.encode()

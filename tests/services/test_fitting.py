@@ -10,6 +10,7 @@ from jsonschema.exceptions import _WrappedReferencingError
 from referencing import Registry
 
 from tapes.services.fitting import Allowance, Undecided, misfit
+from tests.strategies import examples
 
 Json = Any
 
@@ -177,7 +178,7 @@ def _schemas(inner: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
 _SCHEMAS = st.recursive(st.booleans() | _schemas(st.booleans()), _schemas, max_leaves=6)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(schema=_SCHEMAS, a=_SCHEMAS, b=_SCHEMAS, values=st.lists(_VALUES, min_size=1, max_size=5))
 def test_it_judges_as_a_standard_validator_does(
     schema: Json, a: Json, b: Json, values: list[Json]

@@ -10,6 +10,7 @@ from tapes.errors import BadArguments, RefusedService
 from tapes.services.admission import Service, admit
 from tapes.services.openapi import is_inside, leads_out
 from tapes.services.tools import Tool, call_of
+from tests.strategies import examples
 
 from .making import OBJECT_ANSWER, SOURCE, document, text
 
@@ -130,7 +131,7 @@ def test_only_texts_numbers_and_flags_stand_in_a_url(value: Json) -> None:
 ANYTHING = tool("/a/{id}/b", parameters=[path("id", {}), query("q", {})])
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.text() | st.integers() | st.floats(allow_nan=False, allow_infinity=False), st.text())
 def test_no_argument_leaves_its_place(value: Json, asked: str) -> None:
     try:

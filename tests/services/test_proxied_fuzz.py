@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.strategies import examples
+
 from .hosting import Hosting, Running, ask, connected, hosting, serving_service
 from .making import document
 
@@ -49,7 +51,7 @@ def parts() -> Iterator[tuple[Hosting, Running, Running]]:
 
 
 @pytest.mark.row("C7")
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     method=METHODS,
     rest=TARGETS,

@@ -17,6 +17,7 @@ from tapes.errors import DamagedTape, NewerTape, UnreadableTape
 from tapes.exchange import Exchange, State
 from tapes.jsontext import Json
 from tapes.tape.jsonl import JsonlTape
+from tests.strategies import examples
 from tests.tape.homes import key, over_http, plain
 
 REQUEST = {"task": "ticket-summary", "prompt": "é \u2028 ?", "n": 1}
@@ -349,7 +350,9 @@ _PARTS = st.lists(
     max_size=8,
 )
 _FUZZ = settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=examples(150),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

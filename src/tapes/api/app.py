@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -92,14 +93,21 @@ class Api:
         self.metrics = Metrics()
         self.changes = Changes()
         core = Core(store, self.metrics, price, projector, addresses=addresses)
-        self.inner = _application(core, self.changes)
-        self._document = _document(self.inner)
+        self.inner = _application(core, self.changes, self.document)
+        self._document: dict[str, Json] = {}
+        self._making = Lock()
         self.keys = keys or Keys()
         self._gate = (bounds, addresses)
         self.app: App = self.behind_gate(self.inner)
 
     def document(self) -> dict[str, Json]:
-        """The OpenAPI document; one and the same value each time."""
+        """The OpenAPI document; one and the same value each time.
+
+        It is made when it is first asked for: that takes longer than all else a server starts with.
+        """
+        with self._making:
+            if not self._document:
+                self._document = _document(self.inner)
         return self._document
 
     def behind_gate(self, app: App) -> App:
@@ -108,7 +116,9 @@ class Api:
         return Gate(app, self.keys, self.metrics, bounds=bounds, addresses=addresses)
 
 
-def _application(core: Core, listeners: Changes) -> FastAPI:
+def _application(
+    core: Core, listeners: Changes, document: Callable[[], dict[str, Json]]
+) -> FastAPI:
     app = FastAPI(
         title="Tapes",
         version=version(),
@@ -122,7 +132,7 @@ def _application(core: Core, listeners: Changes) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(GZipMiddleware, minimum_size=2048, compresslevel=1)
-    _add_pages(app)
+    _add_pages(app, document)
     page.mount(app, sessions.first_asked)
     app.add_exception_handler(TapesError, _failed)
     app.add_exception_handler(RequestValidationError, _unreadable)
@@ -131,7 +141,7 @@ def _application(core: Core, listeners: Changes) -> FastAPI:
     return app
 
 
-def _add_pages(app: FastAPI) -> None:
+def _add_pages(app: FastAPI, document: Callable[[], dict[str, Json]]) -> None:
     @app.get("/ping", tags=["server"], response_model=str)
     def ping(request: Request) -> Response:
         """Whether somebody is there."""
@@ -160,7 +170,7 @@ def _add_pages(app: FastAPI) -> None:
     @app.get("/openapi", tags=["server"], response_model=dict[str, Any])
     def openapi(request: Request) -> Response:
         """This document; merged with those of services where there are any."""
-        return reply(request, app.openapi())
+        return reply(request, document())
 
 
 # --- errors -----------------------------------------------------------------------------------
