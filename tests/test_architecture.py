@@ -28,7 +28,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "diagnosis", "cost", "refusals", "calling", "cassette", "refreshing", "effects",
         "directory_contract", "interchange/", "moving", "comparing", "scanning", "spending",
         "stats", "tally", "explanation", "derive/", "store/", "forwarding", "access", "listening",
-        "sessiondiff", "freezing", "forking", "exporting", "copying", "dated", "asgi", "request_ids",
+        "sessiondiff", "freezing", "forking", "exporting", "copying", "dated", "asgi",
+        "request_ids",
     ),
     "move": (
         "lanes", "guard", "transports/", "capture/", "ingest/", "projector", "seeding", "api/",
