@@ -134,3 +134,22 @@ def test_who_closes_the_question_for_a_token_is_not_asked_again_until_trying_aga
         dialog.get_by_role("button", name="Go on").click()
         expect(page.get_by_role("row").filter(has_text=INVOICE)).to_be_visible()
     store.close()
+
+
+def test_what_is_typed_as_a_name_stays_while_the_session_changes(
+    from_nothing: dict[str, str], open_page: Open
+) -> None:
+    with httpx.Client(base_url=from_nothing["api"], timeout=30) as client:
+        client.post("/v1/admin/seed/demo").raise_for_status()
+        page = open_page(from_nothing["api"])
+        page.get_by_role("row").filter(has_text=INVOICE).get_by_role("link").click()
+        page.get_by_role("button", name="Rename, tag").click()
+        page.get_by_label("Name", exact=True).fill("Half a cent")
+        (found,) = got(client, "/v1/find", id="llm_sample-coding-1")["items"]
+        place = f"/v1/sessions/{found['session_id']}"
+        client.patch(place, json={"add_tags": ["meanwhile"]}).raise_for_status()
+        expect(page.locator(".totals").get_by_text("meanwhile")).to_be_attached()
+        expect(page.get_by_label("Name", exact=True)).to_have_value("Half a cent")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_role("heading", name="Half a cent")).to_be_visible()
+        expect(page.locator(".totals").get_by_text("meanwhile")).to_be_visible()

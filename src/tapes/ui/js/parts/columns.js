@@ -10,9 +10,14 @@ const when = (get, rest) => ({ id: 'start', head: 'Start', width: 5.25, sort: 's
 const started = (row) => row.started_at;
 const duration = (get, rest) => ({ id: 'duration', head: 'Duration', width: 5, num: true, sort: 'duration_ns', cell: (row) => f.duration(get(row)), tip: (row) => (get(row) == null ? 'unknown' : `${f.count(get(row))} ns`), ...rest });
 const tokens = (input, cached, output) => ({
-  id: 'tokens', head: 'Tokens in / cached / out', width: 10.5, num: true, sort: 'total_tokens',
+  id: 'tokens', head: 'Tokens in/cached/out', width: 8.5, num: true, sort: 'total_tokens',
   cell: (row) => TokensOf(input(row), cached(row), output(row)), tip: (row) => tokensTip(input(row), cached(row), output(row)),
 });
+// How a session ended, in words.
+const HOW = {
+  completed: 'its last answer was whole', abandoned: 'its caller left before the last answer was whole',
+  failed: 'its last answer failed, was cut off by a limit or a filter, or most of its tools failed', unknown: 'how it ended is not known',
+};
 const cost = (usd, unpriced, saved, sort) => ({
   id: 'cost', head: 'Cost', width: 4.75, num: true, sort,
   cell: (row) => (unpriced(row) && usd(row) != null ? [f.money(usd(row)), html`<span class="warn">+${unpriced(row)}?</span>`] : f.money(usd(row))),
@@ -39,7 +44,7 @@ export const COLUMNS = {
       row.pinned && h('span', { class: 'pin', title: 'pinned: exempt from retention' }, Icon({ name: 'pin' })), Text({ children: row.display_title }),
       row.tags.map((tag) => h('span', { key: tag, class: 'badge' }, tag))] },
     text('agent', 'Agent', 6.25, (row) => row.agent_name || row.harness_id),
-    { id: 'state', head: 'State', width: 6.25, sort: 'derived_status', cell: (row) => State({ state: row.rollup.status, live: row.live }) },
+    { id: 'state', head: 'State', width: 6.25, sort: 'derived_status', cell: (row) => State({ state: row.rollup.status, live: row.live }), tip: (row) => (row.live ? 'its last call was less than five minutes ago' : HOW[row.rollup.status]) },
     duration((row) => row.rollup.duration_ns, { width: 4.75 }),
     tokens((row) => row.rollup.usage.input_tokens, (row) => row.rollup.usage.cache_read_tokens, (row) => row.rollup.usage.output_tokens),
     cost((row) => row.rollup.usage.cost_usd, (row) => row.rollup.unpriced_calls, (row) => row.rollup.usage.saved_cost_usd, 'total_cost_usd'),

@@ -131,14 +131,15 @@ function Whole({ found, asked, params }) {
 }
 
 function Rename({ session, change, onClose }) {
+  const [were] = useState(session.tags); // what somebody else adds meanwhile stays
   const send = (event) => {
     event.preventDefault();
     const given = new FormData(event.currentTarget);
     const tags = given.get('tags').split(/[\s,]+/).filter(Boolean);
-    change({ display_name: given.get('name'), add_tags: tags.filter((tag) => !session.tags.includes(tag)), remove_tags: session.tags.filter((tag) => !tags.includes(tag)) }, 'Saved');
+    change({ display_name: given.get('name'), add_tags: tags.filter((tag) => !were.includes(tag)), remove_tags: were.filter((tag) => !tags.includes(tag)) }, 'Saved');
   };
   return html`<${Dialog} title="Name and tags" onClose=${onClose}><form class="stack" onSubmit=${send}>
-    <label class="stack">Name<input class="field" name="name" maxlength="200" dir="auto" placeholder="empty: as its first prompt" value=${session.name || session.display_name || session.display_title} autofocus /></label>
-    <label class="stack">Tags<input class="field" name="tags" value=${session.tags.join(' ')} placeholder="regression customer-42" /></label>
+    <label class="stack">Name<input class="field" name="name" maxlength="200" dir="auto" placeholder="empty: as its first prompt" defaultValue=${session.name || session.display_name || session.display_title} autofocus /></label>
+    <label class="stack">Tags<input class="field" name="tags" defaultValue=${were.join(' ')} placeholder="regression customer-42" /></label>
     <div class="row"><span class="grow" /><button class="button first">Save</button></div></form></${Dialog}>`;
 }
