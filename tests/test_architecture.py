@@ -163,9 +163,11 @@ def _import_nodes(
     node: ast.AST, is_late: bool
 ) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            continue  # no import stands in one, and most of a tree is made of them
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, is_late
-        inside = is_late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        inside = is_late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
         yield from _import_nodes(child, inside)
 
 

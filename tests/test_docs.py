@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,6 +77,7 @@ def test_no_error_is_documented_that_is_not_there() -> None:
 # --- settings
 
 
+@cache
 def variables() -> set[str]:
     """Every environment variable that the sources name."""
     return {
