@@ -174,7 +174,7 @@ def coding_agent() -> list[RawTurn]:
     """A coding agent mends the rounding of invoices; a sub-agent looks where else it is wrong."""
     story = Story(
         "coding",
-        0,
+        3300,  # the latest: the one that a newcomer sees first
         Envelope(
             harness_id="claude",
             harness_session_id="5a3c9f1e-7d42-4c08-9b6a-2f8e1d0c7b35",
