@@ -40,8 +40,10 @@ def test_the_list_shows_the_latest_and_what_a_query_finds(
     only = typed(capsys, "sessions", "list", "harness:claude").splitlines()
     assert len(only) == 2
     assert "The invoice test fails" in only[1]
-    first = told(capsys, "sessions", "list", "--limit", "1", "--sort", "started_at", "--up")
-    assert [s["harness_id"] for s in first["sessions"]] == ["claude"]
+    by_start = ("sessions", "list", "--limit", "1", "--sort", "started_at")
+    latest, first = told(capsys, *by_start), told(capsys, *by_start, "--up")
+    assert [s["harness_id"] for s in latest["sessions"]] == ["claude"]
+    assert [s["harness_session_id"] for s in first["sessions"]] == ["weather-live-2026-11-29"]
     assert run(["sessions", "list", "colour:red"]) == 2
     assert "there are:" in capsys.readouterr().err
 
