@@ -1,5 +1,5 @@
 // Keys: whoever is on the screen says which it knows; the line at the foot shows those valid now.
-import { makeStore, useEffect, useRef } from './view.js';
+import { makeStore, useEffect, useLayoutEffect, useRef } from './view.js';
 
 export const known = makeStore([]); // [{key, label, run, hidden}], the innermost last
 let groups = [];
@@ -11,7 +11,7 @@ function publish() {
 export function useKeys(list) {
   const group = useRef(list);
   group.current = list;
-  useEffect(() => {
+  useLayoutEffect(() => { // what can be seen can be used
     groups = [...groups, group];
     publish();
     return () => {
