@@ -20,8 +20,7 @@ export function Screen() {
   const soon = useRef(0);
   useChanges((change) => {
     if (change.session_id !== id) return;
-    clearTimeout(soon.current);
-    soon.current = setTimeout(asked.reload, 150);
+    soon.current ||= setTimeout(() => { soon.current = 0; asked.reload(); }, 100);
   });
   if (asked.problem && (asked.problem.status === 404 || asked.problem.code === 'bad-query')) return html`<${Gone} noun="session" id=${id} />`;
   if (asked.value) return html`<${Whole} key=${id} found=${asked.value} asked=${asked} params=${params} />`;
