@@ -241,7 +241,7 @@ class Database(ABC):
 
     @contextmanager
     def errors_as_usual(self, sql: str) -> Iterator[None]:
-        """What the driver raises as SQLAlchemy does, but for the values: nobody reads them."""
+        """What the driver raises, as SQLAlchemy raises it, but without the values."""
         driver: Any = self.dialect.dbapi
         try:
             yield
