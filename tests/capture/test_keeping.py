@@ -99,28 +99,6 @@ def test_answers_that_come_while_one_is_written_share_the_next_commit(
     assert len(JsonlTape(tape.path).keys()) == 100
 
 
-def test_half_of_what_is_under_way_goes_to_the_disk_while_the_other_half_is_made_ready(
-    tmp_path: Path,
-) -> None:
-    tape = Counting(tmp_path / "t.jsonl")
-
-    async def main() -> None:
-        keepers = Keepers(Workers(8, "test"))
-        with Cassette(tape, "record", latch=True) as cassette:
-            permits = [answered(cassette, n) for n in range(8)]
-            for permit in permits:
-                keepers.expect(permit)
-            for permit in permits:
-                keep(keepers, permit, lambda _, permit=permit: keepers.is_over(permit))  # type: ignore[misc]
-                if permit is permits[3]:  # the loop's turn goes on
-                    until(lambda: len(tape.came) == 1)
-            tape.go_on.set()
-            await asyncio.to_thread(keepers.close, 30)
-
-    asyncio.run(main())
-    assert tape.came == [4, 4]
-
-
 def test_a_small_answer_is_made_ready_on_the_loop_and_a_large_one_beside_it(
     tmp_path: Path,
 ) -> None:

@@ -81,7 +81,6 @@ class _Lane:
     tape: Tape
     is_local: bool
     shares: bool  # commits
-    under_way: int = 0  # live calls whose answers are to come here, or are being kept
     unready: deque[_Given] = field(default_factory=deque)
     ready: deque[_Given] = field(default_factory=deque)
     is_looked_after: bool = False  # at the end of this turn
@@ -107,14 +106,6 @@ class Keepers:
         """Have something else done that may take its time."""
         self._workers.do(work, then)
 
-    def expect(self, permit: Permit) -> None:
-        """A live call begins whose answer is to be kept, unless it comes to nothing."""
-        self._lane(permit.tape).under_way += 1
-
-    def is_over(self, permit: Permit) -> None:
-        """A live call that was expected is over, whatever came of it."""
-        self._lane(permit.tape).under_way -= 1
-
     def keep(self, permit: Permit, ending: _Ending, then: Callable[[Kept], None]) -> None:
         """Have a permit ended, and what it ends with put on its tape; `then` is told."""
         lane = self._lane(permit.tape)
@@ -130,9 +121,7 @@ class Keepers:
             lane.ready.append(given)
         else:
             lane.unready.append(given)
-        if not lane.is_putting and 2 * len(lane.ready) >= lane.under_way:
-            self._look_after(lane)
-        elif not lane.is_looked_after:
+        if not lane.is_looked_after:
             lane.is_looked_after = True
             self._loop.call_soon(self._look_after, lane)
 

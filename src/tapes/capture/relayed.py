@@ -65,8 +65,6 @@ class Relayed:
         self._holds_whole = False
         self._dechunks = False
         self._keeps_alive = True
-        if permit is not None:
-            desk.keepers.expect(permit)
 
     # --- the request
 
@@ -281,7 +279,6 @@ class Relayed:
         error = result if isinstance(result, BaseException) else None
         if error is not None:
             log_failure(log, "an answer could not be kept", error)
-        self._desk.keepers.is_over(permit)
         if self._asked.cassette is not None:
             self._desk.landed(self._asked.cassette, permit.key)
         then(error)
