@@ -51,7 +51,8 @@ def test_what_is_unknown_is_null_and_what_is_nothing_is_left_out(client: httpx.C
 
 
 @pytest.mark.parametrize(
-    ("sort", "first"), [("last_active", "demo"), ("turn_count", "demo"), ("started_at", "demo")]
+    ("sort", "first"),
+    [("last_active", "claude"), ("turn_count", "demo"), ("started_at", "claude")],
 )
 def test_sessions_are_sorted_as_asked(client: httpx.Client, sort: str, first: str) -> None:
     down = got(client, "/v1/sessions", sort=sort)["items"]

@@ -11,6 +11,7 @@ import pytest
 
 from tapes.errors import UnavailableStore
 from tapes.rows import RawTurn
+from tapes.store.appending import Appending
 from tapes.store.base import Kept, Receipt
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
@@ -85,6 +86,19 @@ def test_a_turn_that_cannot_be_kept_fails_alone(store: SqlStore, bad: RawTurn) -
     turns = [turn(1), turn(2), bad, turn(4)]
     came = together(store, turns)
     assert [isinstance(each, Receipt) for each in came] == [True, True, False, True]
+
+
+def test_whoever_is_interrupted_before_he_writes_leaves_the_way_free(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: Appending) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Appending, "_wait_for_others", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.append([turn(1)])
+    assert [receipt.kept for receipt in store.append([turn(1)])] == [Kept.NEW]
 
 
 def test_conversations_that_many_append_to_at_once_are_kept_to_the_byte(store: SqlStore) -> None:

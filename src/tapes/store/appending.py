@@ -43,6 +43,8 @@ from tapes.store.turnforms import Prepared, prepare
 
 # So many turns of threads that wait for each other go into one transaction.
 _TOGETHER = 200
+# What is waited for those who came before: longer than they take to come again.
+_MOMENT_S = 0.001
 
 
 @dataclass(slots=True, eq=False)
@@ -64,20 +66,21 @@ class _Wanted:
 class Appending:
     """Writes `raw_turns`.
 
-    The callers work for each other, two at a time: while one writes what he gathered, and waits
-    for the disk, the first who waits gathers: he makes ready what he and all others want to have
-    kept. So a flush serves many, nothing is made ready in a transaction, and few threads are
-    awake. Whoever is alone does both, and waits for nobody.
+    One of the callers writes at a time, for all who wait: one transaction and one flush of the
+    disk serve them all, and but one thread is awake. Whoever is to write waits a moment for those
+    whom the write before let go, since most of them come again; whoever is alone waits for nobody.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._mutex = threading.Lock()  # for who writes, and for what is remembered
+        self._mutex = threading.Lock()  # for what is remembered
         self._recent = Recent()
         self._repeats = False  # whether turns came lately that were known
-        self._gate = threading.Lock()  # for who gathers, and who waits
-        self._is_gathered = False
+        self._gate = threading.Lock()  # for all that follows
+        self._is_written = False
         self._wanted: deque[_Wanted] = deque()
+        self._expected = 1  # callers: as many as came lately
+        self._all_came: threading.Lock | None = None  # held until they are there
         os.register_at_fork(after_in_child=self._in_child)
 
     def append(self, turns: Sequence[RawTurn]) -> list[Receipt]:
@@ -86,8 +89,11 @@ class Appending:
         mine.told.acquire()
         with self._gate:
             self._wanted.append(mine)
-            gathers, self._is_gathered = not self._is_gathered, True
-        if not gathers:
+            writes, self._is_written = not self._is_written, True
+            if self._all_came is not None and len(self._wanted) == self._expected:
+                self._all_came.release()
+                self._all_came = None
+        if not writes:
             mine.told.acquire()
         if not mine.is_over:
             self._keep_for_all(mine)
@@ -96,51 +102,54 @@ class Appending:
         return mine.receipts or []
 
     def _keep_for_all(self, mine: _Wanted) -> None:
-        """Gather, hand on to the first who waits, and write."""
-        some = list[_Wanted]()
+        """Write what is wanted, and hand on to the first who wants more."""
+        some = [mine]
         try:
-            try:
-                self._gather(some)
-            finally:
-                with self._gate:
-                    self._is_gathered = bool(self._wanted)
-                    if self._wanted:
-                        self._wanted[0].told.release()  # it is not over: he is the next
-            try:
+            self._wait_for_others()
+            with self._gate:
+                some = self._some()
+            with self._mutex:
+                self._make_ready(some)
                 self._write([each for each in some if not each.is_over])
-            finally:
-                self._mutex.release()
         except BaseException as error:  # noqa: BLE001  # raised where it is waited for
             for each in some:
                 if not each.is_over:
                     each.error = error
+        with self._gate:
+            if mine in self._wanted:  # it failed before it was taken out
+                self._wanted.remove(mine)
+            self._expected = len(some) + len(self._wanted)
+            self._is_written = bool(self._wanted)
+            if self._wanted:
+                self._wanted[0].told.release()  # it is not over: he is the next
         for each in some:
             if each is not mine:
                 each.told.release()
 
-    def _gather(self, some: list[_Wanted]) -> None:
-        """Make ready what is wanted, and what more comes, until it is our turn to write."""
-        size, lineages = 0, set[tuple[str, int]]()
-        while True:
-            with self._gate:
-                more = self._more(size)
-                some += more
-            size += sum(len(each.turns) for each in more)
-            for each in more:
-                try:
-                    each.ready = self._ready(each.turns, lineages)
-                except Exception as error:  # noqa: BLE001  # raised where it is waited for
-                    each.error = error
-            if self._mutex.acquire(blocking=not more):
+    def _wait_for_others(self) -> None:
+        with self._gate:
+            if len(self._wanted) >= self._expected:
                 return
+            all_came = self._all_came = threading.Lock()
+            all_came.acquire()
+        all_came.acquire(timeout=_MOMENT_S)
 
-    def _more(self, size: int) -> list[_Wanted]:
-        """Those who wait longest, as many as go together with so many turns."""
-        more = list[_Wanted]()
-        while self._wanted and (not size or size + len(self._wanted[0].turns) <= _TOGETHER):
-            more.append(self._wanted.popleft())
-            size += len(more[-1].turns)
-        return more
+    def _make_ready(self, some: Sequence[_Wanted]) -> None:
+        lineages = set[tuple[str, int]]()
+        for each in some:
+            try:
+                each.ready = self._ready(each.turns, lineages)
+            except Exception as error:  # noqa: BLE001  # raised where it is waited for
+                each.error = error
+
+    def _some(self) -> list[_Wanted]:
+        """Those who wait longest, as many as go together."""
+        some = [self._wanted.popleft()]
+        size = len(some[0].turns)
+        while self._wanted and size + len(self._wanted[0].turns) <= _TOGETHER:
+            some.append(self._wanted.popleft())
+            size += len(some[-1].turns)
+        return some
 
     def _ready(self, turns: Sequence[RawTurn], lineages: set[tuple[str, int]]) -> list[Ahead]:
         """Turns as they are written, as far as that needs no transaction."""
@@ -198,7 +207,7 @@ class Appending:
     def _in_child(self) -> None:
         """After a fork: whoever was writing is the parent's."""
         self._mutex, self._gate = threading.Lock(), threading.Lock()
-        self._is_gathered = False
+        self._is_written, self._expected, self._all_came = False, 1, None
         self._wanted.clear()
 
     def forget(self) -> None:
