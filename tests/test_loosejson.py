@@ -51,3 +51,10 @@ def test_text_and_bytes_mean_the_same_and_can_be_kept(value: Json) -> None:
 @given(VALUES)
 def test_equal_values_are_packed_alike(value: Json) -> None:
     assert packed(value) == packed(json.loads(json.dumps(value)))
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+def test_numbers_that_json_cannot_say_are_packed_beside_integers_of_any_size(
+    number: float,
+) -> None:
+    assert packed([2**64 + 1, number]).startswith(b"[18446744073709551617,")

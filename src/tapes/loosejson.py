@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapes import jsontext
+from tapes.errors import NotCanonical
 from tapes.jsontext import Json, compact
 
 _fast_reader: Callable[[bytes | str], Json] | None = getattr(jsontext.orjson, "loads", None)
@@ -50,7 +51,11 @@ def packed(value: Json) -> bytes:
             return _fast_writer(value)
         except TypeError:  # integers beyond 64 bits
             pass
-    return compact(value).encode("utf-8", "surrogatepass")
+    try:
+        text = compact(value)
+    except NotCanonical:  # numbers that JSON cannot say
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _has_unstorable(data: bytes | str) -> bool:

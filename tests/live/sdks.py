@@ -1,8 +1,10 @@
 """What each SDK is asked, in its own words; each gives a value that two runs can compare."""
 
 import asyncio
+import importlib
 import os
 from collections.abc import Callable, Coroutine
+from functools import cache
 from typing import Any
 
 import anthropic
@@ -10,10 +12,6 @@ import ollama
 import openai
 from google import genai
 from mistralai.client import Mistral
-
-# Before the import: it would fetch a list of prices from afar.
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-import litellm
 
 KEY = "sk-" + "test0123456789abcdefghij"
 Ask = Callable[[str, str], Any]
@@ -246,6 +244,14 @@ async def ollama_async_stream(url: str, prompt: str) -> Any:
 # --- LiteLLM ----------------------------------------------------------------------------------
 
 
+@cache
+def litellm() -> Any:
+    """The library, when it is first asked for: no other takes as long to import."""
+    # It would fetch a list of prices from afar.
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    return importlib.import_module("litellm")
+
+
 def through_litellm(url: str, prompt: str) -> dict[str, Any]:
     return {
         "model": "openai/gpt-4o",
@@ -256,32 +262,32 @@ def through_litellm(url: str, prompt: str) -> dict[str, Any]:
 
 
 def litellm_chat(url: str, prompt: str) -> Any:
-    return litellm.completion(**through_litellm(url, prompt)).model_dump()
+    return litellm().completion(**through_litellm(url, prompt)).model_dump()
 
 
 def litellm_stream(url: str, prompt: str) -> Any:
-    stream = litellm.completion(**through_litellm(url, prompt), stream=True)
+    stream = litellm().completion(**through_litellm(url, prompt), stream=True)
     return [chunk.model_dump(exclude={"created"}) for chunk in stream]
 
 
 async def litellm_async(url: str, prompt: str) -> Any:
-    return (await litellm.acompletion(**through_litellm(url, prompt))).model_dump()
+    return (await litellm().acompletion(**through_litellm(url, prompt))).model_dump()
 
 
 async def litellm_async_stream(url: str, prompt: str) -> Any:
-    stream = await litellm.acompletion(**through_litellm(url, prompt), stream=True)
+    stream = await litellm().acompletion(**through_litellm(url, prompt), stream=True)
     return [chunk.model_dump(exclude={"created"}) async for chunk in stream]
 
 
 async def litellm_anthropic_async(url: str, prompt: str) -> Any:
     options = through_litellm(url, prompt) | {"model": "anthropic/claude-sonnet-4-5"}
-    answer = await litellm.acompletion(**(options | {"api_base": url}))
+    answer = await litellm().acompletion(**(options | {"api_base": url}))
     return answer.model_dump(exclude={"created", "id"})
 
 
 def forget_clients() -> None:
     """Let go of the clients that LiteLLM keeps for later calls."""
-    litellm.in_memory_llm_clients_cache.flush_cache()
+    litellm().in_memory_llm_clients_cache.flush_cache()
 
 
 SDKS: dict[str, Ask] = {

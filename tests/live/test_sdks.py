@@ -13,13 +13,16 @@ import tapes
 from tapes import CassetteMiss
 from tapes.errors import IncompleteRecording
 from tests.live.conftest import Provider
-from tests.live.sdks import KEY, SDKS, Ask, forget_clients, openai_client, said
+from tests.live.sdks import KEY, SDKS, Ask, forget_clients, litellm, openai_client, said
 from tests.servers import closed_port
 
 # What the SDKs do with their own dependencies and connections is not ours to mend.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning"
-)
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning"
+    ),
+    pytest.mark.xdist_group("sdks"),  # so that one worker alone imports the longest of them
+]
 
 
 @pytest.fixture(params=list(SDKS.values()), ids=list(SDKS))
@@ -31,6 +34,7 @@ def ask(request: pytest.FixtureRequest) -> Ask:
 @pytest.fixture(scope="module", autouse=True)
 def _forget_clients() -> Iterator[None]:
     """Collect what an SDK left open here, where nobody minds, and not in somebody else's test."""
+    litellm()  # before a tape is in use, as programs import it
     yield
     forget_clients()
     with warnings.catch_warnings():
