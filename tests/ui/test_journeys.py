@@ -82,6 +82,14 @@ def test_a_trace_is_walked_by_keys(everywhere: dict[str, str], open_page: Open) 
     expect(page).to_have_url(re.compile("#/session/"))
 
 
+def test_the_head_of_a_trace_counts_its_errors_and_leads_to_them(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/trace/trc_sample-coding-1")
+    page.get_by_role("button", name="1 error", exact=True).click()
+    expect(page.get_by_role("treeitem", selected=True)).to_contain_text("Bash")
+
+
 def test_a_filter_of_spans_keeps_what_they_hang_from(
     addresses: dict[str, str], open_page: Open
 ) -> None:

@@ -76,6 +76,11 @@ function Whole({ found, model, asked, params }) {
   const siblings = useAsk(query('/v1/traces', { session_id: trace.session_id, limit: 200, direction: 'asc', sort: 'started_at' })).value?.items || [];
   const place = siblings.findIndex((each) => each.trace_id === trace.trace_id);
   const beside = (by) => siblings[place + by] && go(['trace', siblings[place + by].trace_id], { view: params.view });
+  const errors = useMemo(() => model.all.filter((each) => each.status === 'error').length, [model]);
+  const nextError = () => {
+    const bad = [...rows.slice(index + 1), ...rows.slice(0, index + 1)].find((row) => row.span.status === 'error');
+    if (bad) choose(bad.span.span_id);
+  };
   const scale = (factor) => setZoom(([a, b]) => {
     const middle = span ? clock.at((span.begin + span.end) / 2) : (a + b) / 2;
     const half = Math.min(1, (b - a) * factor) / 2;
@@ -87,10 +92,7 @@ function Whole({ found, model, asked, params }) {
     { key: 'k', also: ['ArrowUp'], label: 'previous', run: () => move(-1) },
     { key: 'ArrowLeft', shown: '←', label: 'close', run: () => (span?.children.length && !closed.has(chosen) ? flip(chosen, false) : span?.parent_span_id && model.byId.has(span.parent_span_id) && choose(span.parent_span_id)) },
     { key: 'ArrowRight', shown: '→', label: 'open', run: () => (closed.has(chosen) ? flip(chosen, true) : span?.children[0] && choose(span.children[0].span_id)) },
-    { key: 'e', label: 'next error', run: () => {
-      const bad = [...rows.slice(index + 1), ...rows.slice(0, index + 1)].find((row) => row.span.status === 'error');
-      if (bad) choose(bad.span.span_id);
-    } },
+    { key: 'e', label: 'next error', run: () => nextError() },
     { key: 'v', label: 'view', run: () => set({ view: VIEWS[(VIEWS.findIndex(([name]) => name === view) + 1) % 3][0] }) },
     { key: '+', also: ['='], label: 'zoom', hidden: view !== 'waterfall', run: () => scale(0.5) },
     { key: '-', label: 'out', hidden: view !== 'waterfall', run: () => scale(2) },
@@ -118,7 +120,7 @@ function Whole({ found, model, asked, params }) {
         <button class="button plain" disabled=${place < 1} onClick=${() => beside(-1)} aria-label="The trace before">[</button><button class="button plain" disabled=${place < 0 || place >= siblings.length - 1} onClick=${() => beside(1)} aria-label="The trace after">]</button></div>
       <div class="row wrap totals"><${State} state=${trace.status} live=${!trace.ended_at && trace.status !== 'error'} /><span><${When} at=${trace.started_at} /></span><span><${Duration} ns=${trace.duration_ns} /></span>
         <span>${isPart ? html`<span role="status" class="warn">${f.count(spans.length)} of ${f.plural(trace.span_count, 'span')}: the rest is coming</span>` : f.plural(model.received, 'span')}${!isPart && model.missing > 0 && html`, <span class="warn">${model.missing} missing</span>`}</span>
-        <span>${f.plural(trace.tool_calls, 'tool call')}</span><span><${Tokens} input=${sum.input} cached=${sum.cached} output=${sum.output} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} /></span></div>
+        <span>${f.plural(trace.tool_calls, 'tool call')}</span>${errors > 0 && html`<span><button class="linklike bad" onClick=${nextError}>${f.plural(errors, 'error')}</button></span>`}<span><${Tokens} input=${sum.input} cached=${sum.cached} output=${sum.output} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} /></span></div>
       ${asked.problem && html`<${Stale} problem=${asked.problem} retry=${asked.reload} />`}
       ${isLost && html`<div class="notice warn" role="status"><${Icon} name="warn" /><p>The link names the span <${Text} as="code">${params.span}</${Text}>, which is not in this trace. The first span is selected instead.</p></div>`}
     </header>
