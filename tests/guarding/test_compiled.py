@@ -4,6 +4,7 @@ import asyncio
 
 import curl_cffi
 import grpc
+import grpc._channel
 import grpc.aio
 import pycurl
 import pytest
