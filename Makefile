@@ -27,7 +27,7 @@ CHOSEN = -m "not long"
 WORKERS = $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))
 test: $(READY) ## the tests, but for a dozen long ones
 	@if [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR==2 {print $$4}')" -gt 4000000 ] 2>/dev/null; \
-		then export TMPDIR=/dev/shm; fi; $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(CHOSEN)
+		then export TMPDIR=/dev/shm; fi; $(BIN)/python -m pytest -n $(WORKERS) $(CHOSEN)
 
 test-all: CHOSEN =
 test-all: export TAPES_TEST_EXAMPLES = many

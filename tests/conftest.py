@@ -21,6 +21,14 @@ _numbers = itertools.count()
 SETTINGS = ("CASSETTE_", "TAPES_", "DEMO_LIVE")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Which process runs which test."""
+    from tests.grouping import Grouped
+
+    return Grouped(config, log)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
     """What is imported once and stays is never looked through for garbage: a sixth of it all."""

@@ -17,12 +17,9 @@ from tests.live.sdks import KEY, SDKS, Ask, forget_clients, litellm, openai_clie
 from tests.servers import closed_port
 
 # What the SDKs do with their own dependencies and connections is not ours to mend.
-pytestmark = [
-    pytest.mark.filterwarnings(
-        "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning"
-    ),
-    pytest.mark.xdist_group("sdks"),  # so that one worker alone imports the longest of them
-]
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning"
+)
 
 
 @pytest.fixture(params=list(SDKS.values()), ids=list(SDKS))

@@ -23,8 +23,6 @@ from tests.live.conftest import Provider
 from tests.live.sdks import forget_clients, litellm_chat
 from tests.proxies import proxying
 
-pytestmark = pytest.mark.xdist_group("sdks")  # with the others that import all of them
-
 KEY = "sk-0123456789abcdefghijklmnopq"
 NOBODY = "http://127.0.0.1:1"
 

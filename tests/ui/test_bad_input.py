@@ -18,9 +18,6 @@ from .conftest import Open, faults
 from .test_first_minute import serving as in_a_process
 from .test_journeys import INVOICE
 
-# One browser and one server for all of these, also where several processes run tests.
-pytestmark = pytest.mark.xdist_group("journeys")
-
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_link_to_an_erased_session_says_when_by_whom_and_why(

@@ -16,9 +16,6 @@ from tests.api.serving import seeded, serving
 from .conftest import Open, faults, press
 from .whole import HOSTILE
 
-# One browser and one server for all of these, also where several processes run tests.
-pytestmark = pytest.mark.xdist_group("page")
-
 SCREENS = {
     "sessions": ("#/sessions", "The invoice test fails"),
     "sheet": ("#/spans?q=type:tool", "get_weather"),

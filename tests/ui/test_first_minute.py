@@ -24,9 +24,6 @@ from tests.npm import PROVIDER, node_modules_of
 from .conftest import Open, press
 from .test_journeys import INVOICE
 
-# One browser and one server for all of these, also where several processes run tests.
-pytestmark = pytest.mark.xdist_group("journeys")
-
 FAILED = "assert 41.99 == 42.00"
 ANY = {f"TAPES_{door}_LISTEN": "127.0.0.1:0" for door in ("API", "PROXY", "INGEST")}
 

@@ -3,16 +3,12 @@
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tapes.tape.jsonl import JsonlTape
 
 from .conftest import Open, faults, press
 from .test_journeys import INVOICE
-
-# One browser and one server for all of these, also where several processes run tests.
-pytestmark = pytest.mark.xdist_group("journeys")
 
 
 def copied(page: Page) -> str:

@@ -9,9 +9,6 @@ from playwright.sync_api import Locator, Page, expect
 
 from .conftest import Open, press
 
-# One browser and one server for all of these, also where several processes run tests.
-pytestmark = pytest.mark.xdist_group("journeys")
-
 INVOICE = "The invoice test fails: it expects 42.00 and gets 41.99. Mend it."
 LISBON = "I fly to Lisbon tomorrow. Do I need an umbrella?"
 

@@ -16,9 +16,6 @@ from tests.api.serving import seeded, serving
 
 from .conftest import ROOT, Open
 
-# One browser and one server for all of these, also where several processes run tests.
-pytestmark = pytest.mark.xdist_group("page")
-
 
 def test_every_file_comes_under_a_policy_that_lets_nothing_else_in(
     addresses: dict[str, str],

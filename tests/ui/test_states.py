@@ -11,9 +11,6 @@ from tests.ingest.spans import NOW
 
 from .conftest import Open
 
-# One browser and one server for all of these, also where several processes run tests.
-pytestmark = pytest.mark.xdist_group("page")
-
 UNFINISHED = f"#/trace/{'a' * 32}"
 NOT_RECEIVED = "b" * 16
 

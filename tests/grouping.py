@@ -1,0 +1,23 @@
+"""Which tests share what is dear: one process runs all of a group.
+
+xdist has groups of its own, which change the ids of tests; in pytest 9 nobody can.
+"""
+
+from xdist.scheduler import LoadScopeScheduling
+
+# Module → group. A browser and servers over each database; the imports of every SDK.
+GROUPS = {
+    **{
+        f"tests/ui/test_{name}.py": "journeys"
+        for name in ("bad_input", "first_minute", "forking", "journeys")
+    },
+    **{f"tests/ui/test_{name}.py": "page" for name in ("everywhere", "page", "states")},
+    **{f"tests/live/test_{name}.py": "sdks" for name in ("sdks", "sdks_through_proxy")},
+}
+
+
+class Grouped(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Groups to one worker each, largest first; then test by test to whoever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return GROUPS.get(nodeid.partition("::")[0], nodeid)
