@@ -29,6 +29,7 @@ from tapes.errors import BadQuery
 from tapes.store.base import Noun
 from tapes.store.filters import All, Condition, Field, Has, Not, Op, Some, Text
 from tapes.store.tables import (
+    answered,
     facets,
     known,
     notes,
@@ -268,6 +269,10 @@ def _model(asked: Field, context: Context) -> Sql:
     return and_(spans.c.kind == "llm", _word(spans.c.model, spans.c.request_model)(asked, context))
 
 
+def _response(asked: Field, context: Context) -> Sql:
+    return and_(_word(spans.c.response_id)(asked, context), answered)
+
+
 def _skipped(asked: Field, context: Context) -> Sql:
     return raw_turns.c.id.in_(
         select(skips.c.raw_turn_id).where(
@@ -363,7 +368,7 @@ FIELDS: Mapping[Noun, Mapping[str, Make]] = {
         "name": _word(spans.c.name),
         "status": _word(spans.c.status),
         "request": _word(spans.c.request_id),
-        "response": _word(spans.c.response_id),
+        "response": _response,
         "turn": _counted(spans.c.raw_turn_id),
         "anchor": _word(spans.c.anchor),
         "fidelity": _word(spans.c.fidelity),
@@ -486,7 +491,7 @@ SORTS: Mapping[Noun, Mapping[str, Sort]] = {
         "total_tokens": Sort(known(traces.c.total_tokens), int),
     },
     Noun.SPANS: {
-        "started_at": Sort(spans.c.place, int),
+        "started_at": Sort(spans.c.started_at, int),
         "seq": Sort(spans.c.seq, int),
         "duration_ns": Sort(known(spans.c.duration_ns), int),
         "cost_usd": Sort(known(spans.c.cost_usd), Decimal),
