@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from sqlalchemy import (
     Column,
     ColumnElement,
+    False_,
     Table,
     and_,
     exists,
@@ -46,10 +47,14 @@ Sql = ColumnElement[Any]
 
 
 class Texts(Protocol):
-    """Finds rows by their words."""
+    """Finds rows by their words, and what there is at all."""
 
     def condition(self, noun: Noun, text: Text) -> Sql:
         """The rows of a list in which a text stands. Raises BadQuery."""
+        ...
+
+    def are_in_none(self, values: Sql) -> bool:
+        """Whether no session has such a value of a field."""
         ...
 
 
@@ -205,6 +210,21 @@ def _facet(name: str) -> Make:
     return make
 
 
+def _kept(name: str, make: Make) -> Make:
+    """A field of spans whose values are kept for each session as well: of what no session has, no
+    span is looked for among all of them.
+    """
+
+    def made(asked: Field, context: Context) -> Sql:
+        values = and_(facets.c.name == name, _compared(facets.c.value, asked.op, asked.value))
+        fits_empty = not asked.value or asked.op in (Op.LESS, Op.MOST)  # which is not kept
+        if not fits_empty and context.texts.are_in_none(values):
+            return false()
+        return make(asked, context)
+
+    return made
+
+
 def _tag(asked: Field, context: Context) -> Sql:
     mine = select(tags.c.session_id).where(
         tags.c.org_id == context.org_id, _compared(tags.c.tag, asked.op, asked.value)
@@ -252,10 +272,11 @@ def _of_trace_spans(make: Make) -> Make:
     """A field that some span of a trace has."""
 
     def made(asked: Field, context: Context) -> Sql:
+        fits = make(asked, context)
+        if isinstance(fits, False_):
+            return fits
         return exists().where(
-            spans.c.org_id == context.org_id,
-            spans.c.trace_id == traces.c.trace_id,
-            make(asked, context),
+            spans.c.org_id == context.org_id, spans.c.trace_id == traces.c.trace_id, fits
         )
 
     return made
@@ -294,12 +315,12 @@ _OF_SESSIONS: dict[str, Make] = {
     "name": _named,
 }
 _OF_SPANS: dict[str, Make] = {
-    "model": _model,
+    "model": _kept("model", _model),
     "provider": _word(spans.c.provider),
-    "tool": _tool,
-    "agent": _word(spans.c.agent),
-    "kind": _word(spans.c.call_kind),
-    "error": _word(spans.c.error_type),
+    "tool": _kept("tool", _tool),
+    "agent": _kept("agent", _word(spans.c.agent)),
+    "kind": _kept("kind", _word(spans.c.call_kind)),
+    "error": _kept("error", _word(spans.c.error_type)),
     "outcome": _word(spans.c.outcome),
     "stop": _word(spans.c.stop_reason),
     "thread": _word(spans.c.thread_id),

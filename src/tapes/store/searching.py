@@ -23,7 +23,7 @@ from tapes.store.fields import uuid_range
 from tapes.store.filters import All, Condition, Field, Has, Not, Some, Text, texts_in
 from tapes.store.modelforms import span_of
 from tapes.store.spantexts import Said, said_by
-from tapes.store.tables import raw_turns, sessions, spans, traces
+from tapes.store.tables import facets, raw_turns, sessions, spans, traces
 from tapes.store.words import asked_terms, excerpt, is_simple, places_of, stands_in, terms_of
 
 # How many spans are looked through at most, for one phrase in a list or one page of hits.
@@ -70,6 +70,11 @@ class WordTexts:
                 titles = self._database.session_words.places(self._org, wanted)
                 found = self._above(text, wanted, spans.c.session_id, sessions.c.id)
                 return or_(sessions.c.place.in_(titles), found)
+
+    def are_in_none(self, values: ColumnElement[bool]) -> bool:
+        """Whether no session has such a value of a field."""
+        ask = select(facets.c.session_id).where(facets.c.org_id == self._org, values).limit(1)
+        return self._connection.execute(ask).first() is None
 
     def _in_span(self, text: Text, wanted: Wanted) -> ColumnElement[bool]:
         if is_simple(text.text):
