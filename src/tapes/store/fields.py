@@ -210,15 +210,27 @@ def _facet(name: str) -> Make:
     return make
 
 
+# Fields of spans whose values are kept for each session as well, under the same name.
+_KEPT = ("model", "tool", "agent", "kind", "error")
+
+
+def _values(name: str, asked: Field, context: Context) -> Sql | None:
+    """What is kept for sessions of whatever a span has that fits; None where nothing is."""
+    if name not in _KEPT or not asked.value or asked.op in (Op.LESS, Op.MOST):  # "" is not kept
+        return None
+    return and_(
+        facets.c.org_id == context.org_id,
+        facets.c.name == name,
+        _compared(facets.c.value, asked.op, asked.value),
+    )
+
+
 def _kept(name: str, make: Make) -> Make:
-    """A field of spans whose values are kept for each session as well: of what no session has, no
-    span is looked for among all of them.
-    """
+    """What no session has is not looked for among all spans."""
 
     def made(asked: Field, context: Context) -> Sql:
-        values = and_(facets.c.name == name, _compared(facets.c.value, asked.op, asked.value))
-        fits_empty = not asked.value or asked.op in (Op.LESS, Op.MOST)  # which is not kept
-        if not fits_empty and context.texts.are_in_none(values):
+        values = _values(name, asked, context)
+        if values is not None and context.texts.are_in_none(values):
             return false()
         return make(asked, context)
 
@@ -268,16 +280,20 @@ def _of_session(noun: Noun, make: Make) -> Make:
     return made
 
 
-def _of_trace_spans(make: Make) -> Make:
-    """A field that some span of a trace has."""
+def _of_trace_spans(name: str, make: Make) -> Make:
+    """A field that some span of a trace has: looked for in the sessions that have it, if known."""
 
     def made(asked: Field, context: Context) -> Sql:
         fits = make(asked, context)
         if isinstance(fits, False_):
             return fits
-        return exists().where(
+        some = exists().where(
             spans.c.org_id == context.org_id, spans.c.trace_id == traces.c.trace_id, fits
         )
+        values = _values(name, asked, context)
+        if values is None:
+            return some
+        return and_(traces.c.session_id.in_(select(facets.c.session_id).where(values)), some)
 
     return made
 
@@ -357,7 +373,7 @@ FIELDS: Mapping[Noun, Mapping[str, Make]] = {
     },
     Noun.TRACES: {
         **{name: _of_session(Noun.TRACES, make) for name, make in _OF_SESSIONS.items()},
-        **{name: _of_trace_spans(make) for name, make in _OF_SPANS.items()},
+        **{name: _of_trace_spans(name, make) for name, make in _OF_SPANS.items()},
         "id": _word(traces.c.trace_id),
         "session": _id(traces.c.session_id),
         "status": _word(traces.c.status),

@@ -421,7 +421,8 @@ class Lists:
         table = TABLES[noun]
         with self._database.reading() as connection:
             texts = WordTexts(self._database, connection, self._org)
-            asked: list[_Asked] = [table.c.org_id == self._org, table.c.started_at > 0]
+            # A sum, for an index has one lower end, and it is to be the one that was asked for.
+            asked: list[_Asked] = [table.c.org_id == self._org, table.c.started_at + 0 > 0]
             asked.append(compiled(noun, where, self.context(texts)))
             if noun is Noun.SESSIONS:
                 asked.append(sessions.c.placeholder.is_not(true()))

@@ -73,7 +73,7 @@ class WordTexts:
 
     def are_in_none(self, values: ColumnElement[bool]) -> bool:
         """Whether no session has such a value of a field."""
-        ask = select(facets.c.session_id).where(facets.c.org_id == self._org, values).limit(1)
+        ask = select(facets.c.session_id).where(values).limit(1)
         return self._connection.execute(ask).first() is None
 
     def _in_span(self, text: Text, wanted: Wanted) -> ColumnElement[bool]:
