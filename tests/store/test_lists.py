@@ -1,5 +1,7 @@
 """Pages of sessions are what single sessions are, however often they are asked for."""
 
+import base64
+import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event, insert, select
 
+from tapes.errors import BadCursor
 from tapes.rows import RawTurn, session_id_of
 from tapes.store.base import Ask, Noun
 from tapes.store.fields import SORTS
@@ -223,6 +226,18 @@ def test_pages_of_spans_go_through_all_of_them_in_every_order(store: SqlStore) -
                     break
                 ask = replace(ask, cursor=page.next_cursor)
             assert len(found) == len(set(found)) == 20
+
+
+def test_a_cursor_from_when_spans_were_sorted_by_their_place_is_refused(store: SqlStore) -> None:
+    told = {
+        "sort": "started_at",
+        "dir": "desc",
+        "val": "7490000000000000",
+        "id": "7490000000000000",
+    }
+    cursor = base64.urlsafe_b64encode(json.dumps(told).encode()).decode().rstrip("=")
+    with pytest.raises(BadCursor, match="older version"):
+        store.project().spans(Ask(cursor=cursor))
 
 
 def multiplied(store: SqlStore, times: int) -> int:

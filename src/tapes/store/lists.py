@@ -600,6 +600,10 @@ def _read_cursor(ask: Ask, name: str, sort: Sort, noun: Noun) -> _Place:
                 f"the cursor is from a list by {said['sort']}, {said['dir']}",
                 "ask for the first page of this list again",
             )
+        if noun is Noun.SPANS and said["val"] == said["id"]:  # spans were once sorted by place
+            raise BadCursor(
+                "the cursor is from an older version", "ask for the first page of this list again"
+            )
         tie = said["id"] if noun in (Noun.SESSIONS, Noun.TRACES) else int(said["id"])
         if noun is Noun.SESSIONS:
             tie = _uuid(said["id"])
