@@ -190,6 +190,16 @@ def test_what_no_session_has_is_looked_for_in_no_span(store: SqlStore) -> None:
             assert project.spans(other).items == every
 
 
+def test_what_few_sessions_have_is_looked_for_in_them(tmp_path: Path) -> None:
+    with closing(open_sqlite(tmp_path / "tapes.db")) as store:
+        fill(store, many(2, 2))
+        project = store.project()
+        [facet, *_] = project.facets("model")
+        where = parse(f'model:"{facet.value}"')
+        for plan in plans(store, lambda: project.spans(Ask(where=where))):
+            assert "spans_by_session" in plan
+
+
 def test_a_span_is_found_by_each_value_that_it_has(store: SqlStore) -> None:
     fill(store, many(2, 2))
     project = store.project()

@@ -53,8 +53,8 @@ class Texts(Protocol):
         """The rows of a list in which a text stands. Raises BadQuery."""
         ...
 
-    def are_in_none(self, values: Sql) -> bool:
-        """Whether no session has such a value of a field."""
+    def few_with(self, values: Sql) -> list[str] | None:
+        """The sessions that have such a value of a field; None where much is in them."""
         ...
 
 
@@ -226,13 +226,14 @@ def _values(name: str, asked: Field, context: Context) -> Sql | None:
 
 
 def _kept(name: str, make: Make) -> Make:
-    """What no session has is not looked for among all spans."""
+    """What few sessions have is looked for in them, and what none has nowhere."""
 
     def made(asked: Field, context: Context) -> Sql:
         values = _values(name, asked, context)
-        if values is not None and context.texts.are_in_none(values):
-            return false()
-        return make(asked, context)
+        few = None if values is None else context.texts.few_with(values)
+        if few is None:
+            return make(asked, context)
+        return and_(spans.c.session_id.in_(few), make(asked, context)) if few else false()
 
     return made
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, exists, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, case, exists, func, literal, or_, select
 
 from tapes.errors import BadCursor, BadQuery
 from tapes.rows import Span
@@ -28,6 +28,7 @@ from tapes.store.words import asked_terms, excerpt, is_simple, places_of, stands
 
 # How many spans are looked through at most, for one phrase in a list or one page of hits.
 _LOOKED_THROUGH = 2000
+_FEW_SESSIONS = 30
 _EXCERPTS = 3
 
 
@@ -71,10 +72,18 @@ class WordTexts:
                 found = self._above(text, wanted, spans.c.session_id, sessions.c.id)
                 return or_(sessions.c.place.in_(titles), found)
 
-    def are_in_none(self, values: ColumnElement[bool]) -> bool:
-        """Whether no session has such a value of a field."""
-        ask = select(facets.c.session_id).where(values).limit(1)
-        return self._connection.execute(ask).first() is None
+    def few_with(self, values: ColumnElement[bool]) -> list[str] | None:
+        """The sessions that have such a value of a field; None where much is in them."""
+        ask = select(facets.c.session_id).where(values).distinct().limit(_FEW_SESSIONS + 1)
+        found = list(self._connection.execute(ask).scalars())
+        if not found or len(found) > _FEW_SESSIONS:
+            return None if found else found
+        mine = select(spans.c.session_id).where(
+            spans.c.org_id == self._org, spans.c.session_id.in_(found)
+        )
+        some = mine.limit(_LOOKED_THROUGH + 1).subquery()
+        number = self._connection.execute(select(func.count()).select_from(some)).scalar_one()
+        return found if number <= _LOOKED_THROUGH else None
 
     def _in_span(self, text: Text, wanted: Wanted) -> ColumnElement[bool]:
         if is_simple(text.text):
