@@ -46,9 +46,19 @@ def measurements(quick: bool) -> Iterator[Measurement]:
                 yield Measurement(f"{what} of {named}, p{quantile}", ours, goal, "limit", "s", 1.0)
         grown = f"{what}: ten times the rows, p50"
         yield Measurement(grown, many[path][50], few[path][50], "a tenth of them", "s", 1.5)
+    for what, path in FILTERS.items():
+        yield Measurement(f"{what}, p50", many[path][50], 0.200, "limit", "s", 1.0)
 
 
 SESSIONS, SEARCH = "/v1/sessions?limit=50", f"/v1/search?q={WORD}"
+FILTERS = {
+    "spans under a filter that three fit": "/v1/spans?q=agent:rare",
+    "spans under a filter that nothing fits": "/v1/spans?q=duration:%3E9h",
+    "spans of a model that nobody asked": "/v1/spans?q=model:nobody",
+    "spans, the longest first": "/v1/spans?sort=duration_ns",
+    "the histogram of what three fit": "/v1/histogram/spans?q=agent:rare",
+    "the histogram of all spans": "/v1/histogram/spans",
+}
 
 
 def answered(store: Path, calls: int) -> dict[str, dict[int, float]]:
@@ -57,7 +67,8 @@ def answered(store: Path, calls: int) -> dict[str, dict[int, float]]:
     command = [sys.executable, "-c", CODE, "serve", "api", *listen]
     with running(command, r"http://127\.0\.0\.1:(\d+)", {"TAPES_API_RATE": "0"}) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.port)
-        return {path: quantiles(connection, path, calls) for path in (SESSIONS, SEARCH)}
+        found = {path: quantiles(connection, path, calls) for path in (SESSIONS, SEARCH)}
+        return found | {path: quantiles(connection, path, 20) for path in FILTERS.values()}
 
 
 def quantiles(connection: http.client.HTTPConnection, path: str, calls: int) -> dict[int, float]:
@@ -70,7 +81,7 @@ def quantiles(connection: http.client.HTTPConnection, path: str, calls: int) -> 
         if number >= 20:  # the first ones find nothing in memory
             took.append(time.perf_counter() - began)
         assert answer.status == 200
-        assert size > 1000
+        assert size > 1000 or path in FILTERS.values()
     cut = statistics.quantiles(took, n=100)
     return {50: cut[49], 99: cut[98]}
 
@@ -107,8 +118,19 @@ def fill(path: Path, rows: int) -> None:
             " 'ask marker' || (place % 20), 'answer word' || (place % 5000) FROM spans"
             " WHERE trace_id LIKE 'many-%'"
         )
+        rarely(connection)
     connection.execute("ANALYZE")
     connection.close()
+
+
+def rarely(connection: sqlite3.Connection) -> None:
+    """An agent that made three of the spans, and no other."""
+    three = "SELECT place FROM spans WHERE trace_id LIKE 'many-%' ORDER BY place DESC LIMIT 3"
+    connection.execute(f"UPDATE spans SET agent = 'rare' WHERE place IN ({three})")
+    connection.execute(
+        "INSERT OR IGNORE INTO session_facets (org_id, name, value, session_id)"
+        " SELECT org_id, 'agent', agent, session_id FROM spans WHERE agent = 'rare'"
+    )
 
 
 def multiply(

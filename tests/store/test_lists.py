@@ -1,12 +1,23 @@
 """Pages of sessions are what single sessions are, however often they are asked for."""
 
+import base64
+import json
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, event, insert, select
 
+from tapes.errors import BadCursor
 from tapes.rows import RawTurn, session_id_of
 from tapes.store.base import Ask, Noun
+from tapes.store.fields import SORTS
+from tapes.store.filters import parse
 from tapes.store.sql import SqlStore
+from tapes.store.sqlite import open_sqlite
+from tapes.store.tables import spans
 from tests.contracts.test_store import fill, many
 from tests.turns import chat, said
 
@@ -87,3 +98,184 @@ def test_a_histogram_of_few_rows_tells_what_they_took(store: SqlStore) -> None:
     fill(store, [lasting(1, 0.007), lasting(2, 0.123), lasting(3, 90.0)])
     [bar] = store.project().histogram(Noun.SESSIONS, parts=1).bars
     assert (bar.p50_ns, bar.p95_ns) == (123_000_000, 90_000_000_000)
+
+
+def plans(store: SqlStore, do: Callable[[], object]) -> list[str]:
+    """How the database finds the rows of each statement that looks into spans."""
+    asked: list[tuple[str, object]] = []
+
+    def note(_: object, __: object, statement: str, values: object, *___: object) -> None:
+        asked.append((statement, values))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        do()
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    with store.database.reading() as connection:
+        explain = "EXPLAIN QUERY PLAN "
+        if store.database.is_postgres:  # a few rows: only what reads no row at all is left to it
+            explain = "EXPLAIN "
+            for way in ("seqscan", "indexscan", "bitmapscan"):
+                connection.exec_driver_sql(f"SET LOCAL enable_{way} = off")
+        return [
+            "\n".join(str(row[-1]) for row in connection.exec_driver_sql(explain + each, values))  # type: ignore[arg-type]  # as it was given
+            for each, values in asked
+            if "FROM spans" in each
+        ]
+
+
+def only_reads(store: SqlStore, index: str) -> tuple[str, ...]:
+    """What a plan says that reads this index and no rows."""
+    if store.database.is_postgres:
+        return (f"Index Only Scan using {index}", f"Index Only Scan Backward using {index}")
+    return (f"USING COVERING INDEX {index} ",)
+
+
+FILTERS = (
+    "model:<b", "provider:nobody", "tool:<b", "agent:<b", "kind:<b", "error:<b", "outcome:nobody",
+    "stop:nobody", "thread:nobody", "type:nobody", "name:nobody", "status:nobody", "has:error",
+    "has:cost", "cost:>9", "tokens:>9M", "duration:>9h", "first:>9h", "since:2001-01-01",
+    "model:<b -agent:<c duration:<1ms",
+)  # fmt: skip
+
+
+def test_a_filter_of_spans_reads_no_row_that_does_not_fit(store: SqlStore) -> None:
+    fill(store, many(2, 2))
+    project, read = store.project(), list[str]()
+    for sort in ("", *SORTS[Noun.SPANS]):
+        for asked in FILTERS:
+            ask = Ask(where=parse(asked), sort=sort)
+            [plan] = plans(store, lambda ask=ask: project.spans(ask))  # type: ignore[misc]  # bound now
+            if not any(said in plan for said in only_reads(store, "spans_by_time")):
+                read.append(f"{asked} {sort}: {plan}")
+    assert not read
+
+
+def test_a_histogram_of_spans_reads_no_row(store: SqlStore) -> None:
+    fill(store, many(2, 2))
+    project, read = store.project(), list[str]()
+    for asked in FILTERS:
+        where = parse(asked)
+        made = plans(store, lambda where=where: project.histogram(Noun.SPANS, where))  # type: ignore[misc]  # bound now
+        for plan, index in zip(made, ("spans_sampled", "spans_by_time"), strict=True):
+            if not any(said in plan for said in only_reads(store, index)):
+                read.append(f"{asked}: {plan}")
+    assert not read
+
+
+@pytest.mark.parametrize(
+    ("asked", "index"),
+    [("response:nobody", "spans_by_response"), ("session:0000-00", "spans_by_session")],
+)
+def test_what_an_id_finds_is_not_looked_for_in_order_of_time(
+    tmp_path: Path, asked: str, index: str
+) -> None:
+    with closing(open_sqlite(tmp_path / "tapes.db")) as store:
+        [plan] = plans(store, lambda: store.project().spans(Ask(where=parse(asked))))
+    assert f"USING INDEX {index} " in plan
+
+
+def test_what_no_session_has_is_looked_for_in_no_span(store: SqlStore) -> None:
+    fill(store, many(2, 2))
+    project = store.project()
+    every = project.spans(Ask(limit=200)).items
+    for field in ("model", "tool", "agent", "kind", "error"):
+        for value in ("nobody", "nobody*", ">~", ">=~"):
+            ask, other = (Ask(where=parse(f"{no}{field}:{value}"), limit=200) for no in ("", "-"))
+            [plan] = plans(store, lambda ask=ask: project.traces(ask)) or [""]  # type: ignore[misc]  # bound now
+            assert not plan
+            assert not project.spans(ask).items
+            assert not project.traces(ask).items
+            assert project.spans(other).items == every
+
+
+def test_what_few_sessions_have_is_looked_for_in_them(tmp_path: Path) -> None:
+    with closing(open_sqlite(tmp_path / "tapes.db")) as store:
+        fill(store, many(2, 2))
+        project = store.project()
+        [facet, *_] = project.facets("model")
+        where = parse(f'model:"{facet.value}"')
+        for plan in plans(store, lambda: project.spans(Ask(where=where))):
+            assert "spans_by_session" in plan
+
+
+def test_a_span_is_found_by_each_value_that_it_has(store: SqlStore) -> None:
+    fill(store, many(2, 2))
+    project = store.project()
+    every = project.spans(Ask(limit=200)).items
+    assert every
+    for field, value_of in {
+        "model": lambda span: span.request_model or span.model,
+        "agent": lambda span: span.agent,
+        "kind": lambda span: span.call_kind,
+    }.items():
+        for value in {value_of(span) for span in every}:
+            if value:
+                some = project.spans(Ask(where=parse(f'{field}:"{value}"'), limit=200)).items
+                assert {span.span_id for span in every if value_of(span) == value} == {
+                    span.span_id for span in some
+                }
+
+
+def test_words_are_looked_for_in_their_index_first(tmp_path: Path) -> None:
+    with closing(open_sqlite(tmp_path / "tapes.db")) as store:
+        [plan] = plans(store, lambda: store.project().spans(Ask(where=parse("refund"))))
+    assert "spans_by_time" not in plan
+
+
+def test_pages_of_spans_go_through_all_of_them_in_every_order(store: SqlStore) -> None:
+    fill(store, many(5, 2))
+    for sort in ("", *SORTS[Noun.SPANS]):
+        for descending in (True, False):
+            ask, found = Ask(sort=sort, descending=descending, limit=3), list[str]()
+            while True:
+                page = store.project().spans(ask)
+                found += [f"{span.trace_id} {span.span_id}" for span in page.items]
+                if page.next_cursor is None:
+                    break
+                ask = replace(ask, cursor=page.next_cursor)
+            assert len(found) == len(set(found)) == 20
+
+
+def test_a_cursor_from_when_spans_were_sorted_by_their_place_is_refused(store: SqlStore) -> None:
+    told = {
+        "sort": "started_at",
+        "dir": "desc",
+        "val": "7490000000000000",
+        "id": "7490000000000000",
+    }
+    cursor = base64.urlsafe_b64encode(json.dumps(told).encode()).decode().rstrip("=")
+    with pytest.raises(BadCursor, match="older version"):
+        store.project().spans(Ask(cursor=cursor))
+
+
+def multiplied(store: SqlStore, times: int) -> int:
+    """Copies of each span, at places that follow each other, a second apart; how many there are."""
+    with store.database.writing() as connection:
+        rows = [dict(row) for row in connection.execute(select(spans)).mappings()]
+        made = [
+            row
+            | {
+                "place": 1_000_000 + number * len(rows) + at,
+                "span_id": f"{row['span_id']}-{number}",
+                "started_at": row["started_at"] + number * 1_000_000_000,
+            }
+            for number in range(times)
+            for at, row in enumerate(rows)
+        ]
+        connection.execute(insert(spans), made)
+    return len(rows) * (times + 1)
+
+
+def test_of_very_many_spans_a_histogram_counts_a_sample(store: SqlStore) -> None:
+    fill(store, many(3, 1))
+    number = multiplied(store, 400)
+    project = store.project()
+    every = project.histogram(Noun.SPANS, parts=4, at_most=0)
+    about = project.histogram(Noun.SPANS, parts=4, at_most=1000)
+    few = project.histogram(Noun.SPANS, parse("has:error"), parts=4, at_most=1000)
+    assert (every.exact, about.exact, few.exact) == (True, False, True)
+    assert sum(bar.rows for bar in every.bars) == number
+    assert sum(bar.rows for bar in about.bars) == pytest.approx(number, rel=0.05)
+    assert len(about.bars) == len(every.bars) == 4

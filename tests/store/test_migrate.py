@@ -11,16 +11,28 @@ from tapes.errors import DamagedStore, NewerStore, UnreadableStore
 from tapes.store.migrate import HEAD, REVISIONS, upgrade
 from tapes.store.packing import Way
 from tapes.store.postgres import PostgresDatabase, open_postgres
+from tapes.store.sql import SqlStore
 from tapes.store.sqlite import SqliteDatabase, open_sqlite
+from tapes.store.tables import spans
 from tests.turns import chat, said
 
 
-def older(path: Path) -> None:
-    """A database as the first revision left it."""
+def older(path: Path, revision: str = REVISIONS[0]) -> None:
+    """A database as that revision left it, the first if none is named."""
     database = SqliteDatabase(path)
     with database.migrating() as connection:
-        upgrade(connection, REVISIONS[0])
+        upgrade(connection, revision)
     database.close()
+
+
+def indexes_of_spans(store: SqlStore) -> dict[str, str]:
+    """The columns of each, as the database tells them."""
+    ask = "SELECT name, sql FROM sqlite_master WHERE tbl_name = 'spans' AND type = 'index'"
+    if store.database.is_postgres:
+        ask = "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'spans'"
+    with store.database.reading() as connection:
+        told = connection.exec_driver_sql(ask).all()
+    return {name: made.partition("(")[2].partition(")")[0] for name, made in told}
 
 
 @pytest.mark.row("D7")
@@ -69,16 +81,34 @@ def test_each_way_of_packing_came_with_a_revision() -> None:
 
 def test_a_file_from_before_bodies_were_continued_is_read_and_written(tmp_path: Path) -> None:
     turns = [chat(n, [said("user", f"{n} " + "so it goes on " * n)], "yes") for n in (1, 2)]
-    with closing(open_sqlite(tmp_path / "tapes.db")) as store:
+    with closing(open_sqlite(tmp_path / "now.db")) as store:
         store.append(turns[:1])
+    older(tmp_path / "tapes.db", "0002")
     with closing(sqlite3.connect(tmp_path / "tapes.db")) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '0002'")
+        connection.execute("ATTACH ? AS now", [str(tmp_path / "now.db")])
+        connection.execute("INSERT INTO raw_turns SELECT * FROM now.raw_turns")
         connection.commit()
     with closing(open_sqlite(tmp_path / "tapes.db")) as store:
         store.append(turns)
         kept = list(store.project().stream_turns())
     assert [turn.exchange for turn in kept] == [turn.exchange for turn in turns]
-    assert list(tmp_path.glob("tapes.db.before-0003-from-0002"))
+    assert list(tmp_path.glob(f"tapes.db.before-{HEAD}-from-0002"))
+
+
+def test_an_older_log_gets_the_indexes_that_a_new_one_has(tmp_path: Path, database: str) -> None:
+    older(tmp_path / "old.db", "0003")
+    old = PostgresDatabase(database)
+    with old.migrating() as connection:
+        upgrade(connection, "0003")
+    old.close()
+    wanted = {str(one.name): ", ".join(c.name for c in one.columns) for one in spans.indexes}
+    for open_it in (
+        lambda: open_sqlite(tmp_path / "old.db"),
+        lambda: open_sqlite(tmp_path / "new.db"),
+        lambda: open_postgres(database),
+    ):
+        with closing(open_it()) as store:
+            assert wanted.items() <= indexes_of_spans(store).items()
 
 
 def test_a_strangers_database_is_refused_and_left_alone(tmp_path: Path, database: str) -> None:

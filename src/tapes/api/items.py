@@ -478,6 +478,7 @@ def histogram_item(found: Histogram) -> HistogramItem:
         "until": time_text(found.until) if bars else None,
         "width_ns": found.width,
         "bars": bars,
+        "exact": found.exact,
     }
 
 

@@ -424,6 +424,8 @@ class HistogramItem(TypedDict):
     width_ns: int
     bars: list[BarItem]
     """the parts in which nothing began are left out"""
+    exact: bool
+    """whether each row was counted; of very many spans a sample is, and numbers are about so"""
 
 
 class ExcerptItem(TypedDict):

@@ -49,6 +49,8 @@ class Receipt:
 
 LIMIT = 50
 MOST = 200
+# Of how many spans a histogram counts each one.
+MOST_SPREAD = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +243,8 @@ class Histogram:
     until: int
     width: int
     bars: tuple[Bar, ...] = ()
+    # Whether every row was counted; otherwise a sample was, and it stands for all.
+    exact: bool = True
 
 
 class Noun(StrEnum):
@@ -401,8 +405,19 @@ class Project(Protocol):
         """The values of a field (model, provider, agent, tool, tag, …), the most frequent first."""
         ...
 
-    def histogram(self, noun: Noun, where: Condition = EVERYTHING, *, parts: int = 60) -> Histogram:
-        """How sessions, traces or spans spread over the time in which they began."""
+    def histogram(
+        self,
+        noun: Noun,
+        where: Condition = EVERYTHING,
+        *,
+        parts: int = 60,
+        at_most: int = MOST_SPREAD,
+    ) -> Histogram:
+        """How sessions, traces or spans spread over the time in which they began.
+
+        More spans than `at_most` are not all counted: a sample says about how many there are.
+        With 0 all are.
+        """
         ...
 
     def stats(

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from sqlalchemy import (
     Column,
     ColumnElement,
+    False_,
     Table,
     and_,
     exists,
@@ -29,6 +30,7 @@ from tapes.errors import BadQuery
 from tapes.store.base import Noun
 from tapes.store.filters import All, Condition, Field, Has, Not, Op, Some, Text
 from tapes.store.tables import (
+    answered,
     facets,
     known,
     notes,
@@ -45,10 +47,14 @@ Sql = ColumnElement[Any]
 
 
 class Texts(Protocol):
-    """Finds rows by their words."""
+    """Finds rows by their words, and what there is at all."""
 
     def condition(self, noun: Noun, text: Text) -> Sql:
         """The rows of a list in which a text stands. Raises BadQuery."""
+        ...
+
+    def few_with(self, values: Sql) -> list[str] | None:
+        """The sessions that have such a value of a field; None where much is in them."""
         ...
 
 
@@ -204,6 +210,34 @@ def _facet(name: str) -> Make:
     return make
 
 
+# Fields of spans whose values are kept for each session as well, under the same name.
+_KEPT = ("model", "tool", "agent", "kind", "error")
+
+
+def _values(name: str, asked: Field, context: Context) -> Sql | None:
+    """What is kept for sessions of whatever a span has that fits; None where nothing is."""
+    if name not in _KEPT or not asked.value or asked.op in (Op.LESS, Op.MOST):  # "" is not kept
+        return None
+    return and_(
+        facets.c.org_id == context.org_id,
+        facets.c.name == name,
+        _compared(facets.c.value, asked.op, asked.value),
+    )
+
+
+def _kept(name: str, make: Make) -> Make:
+    """What few sessions have is looked for in them, and what none has nowhere."""
+
+    def made(asked: Field, context: Context) -> Sql:
+        values = _values(name, asked, context)
+        few = None if values is None else context.texts.few_with(values)
+        if few is None:
+            return make(asked, context)
+        return and_(spans.c.session_id.in_(few), make(asked, context)) if few else false()
+
+    return made
+
+
 def _tag(asked: Field, context: Context) -> Sql:
     mine = select(tags.c.session_id).where(
         tags.c.org_id == context.org_id, _compared(tags.c.tag, asked.op, asked.value)
@@ -247,15 +281,20 @@ def _of_session(noun: Noun, make: Make) -> Make:
     return made
 
 
-def _of_trace_spans(make: Make) -> Make:
-    """A field that some span of a trace has."""
+def _of_trace_spans(name: str, make: Make) -> Make:
+    """A field that some span of a trace has: looked for in the sessions that have it, if known."""
 
     def made(asked: Field, context: Context) -> Sql:
-        return exists().where(
-            spans.c.org_id == context.org_id,
-            spans.c.trace_id == traces.c.trace_id,
-            make(asked, context),
+        fits = make(asked, context)
+        if isinstance(fits, False_):
+            return fits
+        some = exists().where(
+            spans.c.org_id == context.org_id, spans.c.trace_id == traces.c.trace_id, fits
         )
+        values = _values(name, asked, context)
+        if values is None:
+            return some
+        return and_(traces.c.session_id.in_(select(facets.c.session_id).where(values)), some)
 
     return made
 
@@ -266,6 +305,10 @@ def _tool(asked: Field, context: Context) -> Sql:
 
 def _model(asked: Field, context: Context) -> Sql:
     return and_(spans.c.kind == "llm", _word(spans.c.model, spans.c.request_model)(asked, context))
+
+
+def _response(asked: Field, context: Context) -> Sql:
+    return and_(_word(spans.c.response_id)(asked, context), answered)
 
 
 def _skipped(asked: Field, context: Context) -> Sql:
@@ -289,12 +332,12 @@ _OF_SESSIONS: dict[str, Make] = {
     "name": _named,
 }
 _OF_SPANS: dict[str, Make] = {
-    "model": _model,
+    "model": _kept("model", _model),
     "provider": _word(spans.c.provider),
-    "tool": _tool,
-    "agent": _word(spans.c.agent),
-    "kind": _word(spans.c.call_kind),
-    "error": _word(spans.c.error_type),
+    "tool": _kept("tool", _tool),
+    "agent": _kept("agent", _word(spans.c.agent)),
+    "kind": _kept("kind", _word(spans.c.call_kind)),
+    "error": _kept("error", _word(spans.c.error_type)),
     "outcome": _word(spans.c.outcome),
     "stop": _word(spans.c.stop_reason),
     "thread": _word(spans.c.thread_id),
@@ -331,7 +374,7 @@ FIELDS: Mapping[Noun, Mapping[str, Make]] = {
     },
     Noun.TRACES: {
         **{name: _of_session(Noun.TRACES, make) for name, make in _OF_SESSIONS.items()},
-        **{name: _of_trace_spans(make) for name, make in _OF_SPANS.items()},
+        **{name: _of_trace_spans(name, make) for name, make in _OF_SPANS.items()},
         "id": _word(traces.c.trace_id),
         "session": _id(traces.c.session_id),
         "status": _word(traces.c.status),
@@ -363,7 +406,7 @@ FIELDS: Mapping[Noun, Mapping[str, Make]] = {
         "name": _word(spans.c.name),
         "status": _word(spans.c.status),
         "request": _word(spans.c.request_id),
-        "response": _word(spans.c.response_id),
+        "response": _response,
         "turn": _counted(spans.c.raw_turn_id),
         "anchor": _word(spans.c.anchor),
         "fidelity": _word(spans.c.fidelity),
@@ -486,7 +529,7 @@ SORTS: Mapping[Noun, Mapping[str, Sort]] = {
         "total_tokens": Sort(known(traces.c.total_tokens), int),
     },
     Noun.SPANS: {
-        "started_at": Sort(spans.c.place, int),
+        "started_at": Sort(spans.c.started_at, int),
         "seq": Sort(spans.c.seq, int),
         "duration_ns": Sort(known(spans.c.duration_ns), int),
         "cost_usd": Sort(known(spans.c.cost_usd), Decimal),

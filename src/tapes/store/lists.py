@@ -20,7 +20,7 @@ from sqlalchemy import (
     Dialect,
     Row,
     Select,
-    Table,
+    TextClause,
     and_,
     bindparam,
     case,
@@ -57,10 +57,12 @@ from tapes.store.modelforms import session_reader, span_of, trace_of
 from tapes.store.reading import Raw, Reading
 from tapes.store.searching import WordTexts
 from tapes.store.tables import (
+    SAMPLE,
     clocks,
     facets,
     notes,
     raw_turns,
+    sampled,
     sessions,
     skips,
     spans,
@@ -88,25 +90,25 @@ SESSIONS = select(sessions, notes.c.display_name, notes.c.pinned, _TAGS.label("t
 _SELECTS: Mapping[Noun, Select[Any]] = {
     Noun.SESSIONS: SESSIONS,
     Noun.TRACES: select(traces),
-    Noun.SPANS: select(*SPAN_HEADS),
+    Noun.SPANS: select(spans.c.place),  # which they are; `_shown` has what they hold
     Noun.TURNS: HEADS,
 }
 
 
 _REAL_SESSIONS = SESSIONS.where(sessions.c.placeholder.is_not(true()))
-_WHOLE_SPANS = select(spans)
+_SPAN_HEADS, _WHOLE_SPANS = select(*SPAN_HEADS), select(spans)
 _LAST_SEQ = select(clocks.c.seq).where(clocks.c.org_id == bindparam("org"))
 
 
-# What a histogram counts: the table, which of its rows failed, and what they cost.
-_SPREAD: Mapping[Noun, tuple[Table, ColumnElement[bool], Column[Any]]] = {
+_Asked = ColumnElement[bool] | TextClause
+# What a histogram counts: which rows failed, and what they cost.
+_SPREAD: Mapping[Noun, tuple[ColumnElement[bool], Column[Any]]] = {
     Noun.SESSIONS: (
-        sessions,
         or_(sessions.c.failed_calls > 0, sessions.c.tool_error_count > 0),
         sessions.c.total_cost_usd,
     ),
-    Noun.TRACES: (traces, traces.c.status == "error", traces.c.total_cost_usd),
-    Noun.SPANS: (spans, spans.c.status == "error", spans.c.cost_usd),
+    Noun.TRACES: (traces.c.status == "error", traces.c.total_cost_usd),
+    Noun.SPANS: (spans.c.status == "error", spans.c.cost_usd),
 }
 
 
@@ -116,32 +118,50 @@ _GRAINS = tuple((10 ** (digits + 2), 10**digits) for digits in range(5, 10))
 _ABOVE = 10**10
 
 
-def _bars(
-    table: Table,
-    part: ColumnElement[int],
-    failed: ColumnElement[bool],
-    cost: Column[Any],
-    asked: Sequence[ColumnElement[bool]],
-) -> Select[Any]:
-    """What began in each part, in two steps: by part and duration, then by part.
+def _are_more(connection: Connection, asked: Sequence[_Asked], most: int) -> bool:
+    """Whether more spans than that fit, by a sample of them."""
+    some = select(spans.c.place).where(*asked, sampled).limit(most // SAMPLE + 1).subquery()
+    number = connection.execute(select(func.count()).select_from(some)).scalar_one()
+    return int(number) * SAMPLE > most
 
-    A duration of which half (or 19 of 20) are no longer is the longest of its group: one that is
-    there, never more than the longest, and too long by no more than the group is wide.
+
+def _bars(noun: Noun, asked: Sequence[_Asked]) -> Select[Any]:
+    """What began in each of some parts: the ends of all and a part's width, then what is in it.
+
+    The rows are looked for once and kept. They are counted in two steps: by part and duration,
+    then by part. A duration of which half (or 19 of 20) are no longer is the longest of its group:
+    one that is there, never more than the longest, and too long by no more than the group is wide.
     """
-    lasted = table.c.duration_ns
+    table, (failed, cost) = TABLES[noun], _SPREAD[noun]
+    found = (
+        select(
+            table.c.started_at.label("began"),
+            table.c.duration_ns.label("lasted"),
+            case((failed, 1), else_=0).label("failed"),
+            cost.label("cost"),
+        )
+        .where(*asked)
+        .cte("found")
+    )
+    ends = select(func.min(found.c.began).label("first"), func.max(found.c.began).label("last"))
+    all_of = ends.cte("ends")
+    first = select(all_of.c.first).scalar_subquery()
+    last = select(all_of.c.last).scalar_subquery()
+    # Rounded up, and at least one.
+    wide = (last - first) // bindparam("parts") + 1
+    lasted = found.c.lasted
     steps = ((lasted < below, lasted - lasted % size) for below, size in _GRAINS)
     grain = case(*steps, else_=lasted - lasted % _ABOVE)
     groups = (
         select(
-            part.label("part"),
+            ((found.c.began - first) // wide).label("part"),
             grain.label("grain"),
             func.count().label("rows"),
-            func.count().filter(failed).label("failed"),
-            func.sum(cost).label("cost"),
+            func.sum(found.c.failed).label("failed"),
+            func.sum(found.c.cost).label("cost"),
             func.count(lasted).label("timed"),
             func.max(lasted).label("longest"),
         )
-        .where(*asked)
         .group_by(text("part"), text("grain"))
         .subquery()
     )
@@ -158,6 +178,9 @@ def _bars(
 
     return (
         select(
+            first,
+            last,
+            wide,
             each.part,
             func.sum(each.rows),
             func.sum(each.failed),
@@ -253,8 +276,8 @@ class Lists:
 
     def spans(self, ask: Ask, *, payload: bool) -> Page[Span]:
         """Spans."""
-        chosen = _WHOLE_SPANS if payload else None
-        return self._page(Noun.SPANS, ask, _each(span_of), select_from=chosen)
+        shown = _WHOLE_SPANS if payload else _SPAN_HEADS
+        return self._page(Noun.SPANS, ask, _each(span_of), shown=shown)
 
     def turns(self, ask: Ask, *, session_id: str | None) -> Page[TurnHead]:
         """Heads of turns."""
@@ -280,6 +303,7 @@ class Lists:
         make: Callable[[Sequence[Row[Any]]], list[Any]],
         more: Sequence[ColumnElement[bool]] = (),
         select_from: Select[Any] | None = None,
+        shown: Select[Any] | None = None,
     ) -> Page[Any]:
         name = ask.sort or _OWN_SORTS[noun]
         sort = _sort(noun, name)
@@ -300,6 +324,8 @@ class Lists:
                 statement = statement.where(*more)
             if ask.where is not EVERYTHING:
                 statement = statement.where(compiled(noun, ask.where, self.context(texts)))
+            if shown is not None:
+                statement = _shown(statement, shown, descending=ask.descending)
             rows = connection.execute(statement, values).all()
             # Of one moment with the rows: their statement tells it, where it tells anything.
             seq = (rows[0].last_seq or 0) if rows else last_seq(connection, self._org)
@@ -390,32 +416,35 @@ class Lists:
             row = connection.execute(statement).mappings().one()
         return Stats(**{name: _summed(name, value) for name, value in row.items()})
 
-    def histogram(self, noun: Noun, where: Condition, *, parts: int) -> Histogram:
+    def histogram(self, noun: Noun, where: Condition, *, parts: int, at_most: int) -> Histogram:
         """How a list spreads over time: its ends, then its parts, all counted by the database."""
-        table, failed, cost = _SPREAD[noun]
-        began = table.c.started_at
+        table = TABLES[noun]
         with self._database.reading() as connection:
             texts = WordTexts(self._database, connection, self._org)
-            asked = [table.c.org_id == self._org, began > 0]
+            # A sum, for an index has one lower end, and it is to be the one that was asked for.
+            asked: list[_Asked] = [table.c.org_id == self._org, table.c.started_at + 0 > 0]
             asked.append(compiled(noun, where, self.context(texts)))
             if noun is Noun.SESSIONS:
                 asked.append(sessions.c.placeholder.is_not(true()))
-            ends = select(func.min(began), func.max(began)).where(*asked)
-            if where is EVERYTHING:  # each by itself is the first or the last of an index
-                each = (select(end(began)).where(*asked) for end in (func.min, func.max))
-                ends = select(*(one.scalar_subquery() for one in each))
-            first, last = connection.execute(ends).one()
-            if first is None:
-                return Histogram(0, 0, 0)
-            width = max(1, -(-(last + 1 - first) // parts))
-            parted = (began - bindparam("first")) // bindparam("width")
-            grouped = _bars(table, parted, failed, cost, asked)
-            rows = connection.execute(grouped, {"first": first, "width": width}).all()
+            is_sample = noun is Noun.SPANS and at_most > 0 and _are_more(connection, asked, at_most)
+            if is_sample:
+                asked.append(sampled)
+            rows = connection.execute(_bars(noun, asked), {"parts": parts}).all()
+        if not rows:
+            return Histogram(0, 0, 0)
+        first, last, width = rows[0][:3]
+        each = SAMPLE if is_sample else 1
         bars = tuple(
-            Bar(first + part * width, int(number), int(bad), *rest)
-            for part, number, bad, *rest in rows
+            Bar(
+                first + part * width,
+                int(number) * each,
+                int(bad) * each,
+                None if cost is None else cost * each,
+                *rest,
+            )
+            for _, _, _, part, number, bad, cost, *rest in rows
         )
-        return Histogram(first, last + 1, width, bars)
+        return Histogram(first, last + 1, width, bars, not is_sample)
 
     def skipped(self) -> Mapping[str, int]:
         """How many turns show nowhere, by reason."""
@@ -540,6 +569,15 @@ def _paged(  # what makes one page's statement another
     return statement.order_by(*order).limit(bindparam("most"))
 
 
+def _shown(page: Select[Any], shown: Select[Any], *, descending: bool) -> Select[Any]:
+    """The spans of a page. Which they are is found first, from an index and without their rows."""
+    found = page.subquery("found")
+    by, place = found.c.sorted_by, found.c.place
+    order = (by.desc(), place.desc()) if descending else (by, place)
+    statement = shown.add_columns(by, found.c.last_seq)
+    return statement.join(found, spans.c.place == place).order_by(*order)
+
+
 def _direction(ask: Ask) -> str:
     return "desc" if ask.descending else "asc"
 
@@ -561,6 +599,10 @@ def _read_cursor(ask: Ask, name: str, sort: Sort, noun: Noun) -> _Place:
             raise BadCursor(
                 f"the cursor is from a list by {said['sort']}, {said['dir']}",
                 "ask for the first page of this list again",
+            )
+        if noun is Noun.SPANS and said["val"] == said["id"]:  # spans were once sorted by place
+            raise BadCursor(
+                "the cursor is from an older version", "ask for the first page of this list again"
             )
         tie = said["id"] if noun in (Noun.SESSIONS, Noun.TRACES) else int(said["id"])
         if noun is Noun.SESSIONS:

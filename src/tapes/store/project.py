@@ -9,6 +9,7 @@ from sqlalchemy import Select, Table, and_, bindparam, func, select
 from tapes.rows import Projection, RawTurn, Span, Trace
 from tapes.store.base import (
     MOST,
+    MOST_SPREAD,
     Ask,
     AuditEntry,
     Change,
@@ -91,9 +92,16 @@ class SqlProject:
         """The values of a field."""
         return self._lists.facets(name, begins=begins, limit=limit)
 
-    def histogram(self, noun: Noun, where: Condition = EVERYTHING, *, parts: int = 60) -> Histogram:
+    def histogram(
+        self,
+        noun: Noun,
+        where: Condition = EVERYTHING,
+        *,
+        parts: int = 60,
+        at_most: int = MOST_SPREAD,
+    ) -> Histogram:
         """How a list spreads over time."""
-        return self._lists.histogram(noun, where, parts=parts)
+        return self._lists.histogram(noun, where, parts=parts, at_most=at_most)
 
     def stats(
         self, *, since: int | None = None, until: int | None = None, auth_subject: str = ""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, exists, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, case, exists, func, literal, or_, select
 
 from tapes.errors import BadCursor, BadQuery
 from tapes.rows import Span
@@ -23,11 +23,12 @@ from tapes.store.fields import uuid_range
 from tapes.store.filters import All, Condition, Field, Has, Not, Some, Text, texts_in
 from tapes.store.modelforms import span_of
 from tapes.store.spantexts import Said, said_by
-from tapes.store.tables import raw_turns, sessions, spans, traces
+from tapes.store.tables import facets, raw_turns, sessions, spans, traces
 from tapes.store.words import asked_terms, excerpt, is_simple, places_of, stands_in, terms_of
 
 # How many spans are looked through at most, for one phrase in a list or one page of hits.
 _LOOKED_THROUGH = 2000
+_FEW_SESSIONS = 30
 _EXCERPTS = 3
 
 
@@ -70,6 +71,19 @@ class WordTexts:
                 titles = self._database.session_words.places(self._org, wanted)
                 found = self._above(text, wanted, spans.c.session_id, sessions.c.id)
                 return or_(sessions.c.place.in_(titles), found)
+
+    def few_with(self, values: ColumnElement[bool]) -> list[str] | None:
+        """The sessions that have such a value of a field; None where much is in them."""
+        ask = select(facets.c.session_id).where(values).distinct().limit(_FEW_SESSIONS + 1)
+        found = list(self._connection.execute(ask).scalars())
+        if not found or len(found) > _FEW_SESSIONS:
+            return None if found else found
+        mine = select(spans.c.session_id).where(
+            spans.c.org_id == self._org, spans.c.session_id.in_(found)
+        )
+        some = mine.limit(_LOOKED_THROUGH + 1).subquery()
+        number = self._connection.execute(select(func.count()).select_from(some)).scalar_one()
+        return found if number <= _LOOKED_THROUGH else None
 
     def _in_span(self, text: Text, wanted: Wanted) -> ColumnElement[bool]:
         if is_simple(text.text):
