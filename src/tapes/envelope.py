@@ -10,6 +10,7 @@ Knows nothing of turns, stores or HTTP clients.  Pure.
 
 import base64
 import binascii
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -137,6 +138,14 @@ def cut(text: str, limit: int) -> str:
     """The longest beginning of a text that has at most so many bytes of UTF-8."""
     raw = text.encode("utf-8", "replace")
     return text if len(raw) <= limit else raw[:limit].decode("utf-8", "ignore")
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text where it has at most so many bytes of UTF-8; else its beginning and its hash."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= limit:
+        return text
+    return f"{cut(text, 64)}~{hashlib.sha256(raw).hexdigest()}"
 
 
 # --- JSON -------------------------------------------------------------------------------------

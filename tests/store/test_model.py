@@ -1,17 +1,19 @@
 """How the read model is written."""
 
 from dataclasses import replace
+from random import Random
+from string import ascii_letters
 from typing import Any
 
 from sqlalchemy import Engine, event
 
 from tapes.derive.deriver import derive
 from tapes.projector import Projector
-from tapes.rows import NO_ORG, Projection, Span
+from tapes.rows import NO_ORG, Projection, Span, SpanKind
 from tapes.store.filters import parse
 from tapes.store.model import ModelWriter
 from tapes.store.sql import SqlStore
-from tests.turns import chat, said
+from tests.turns import assistant, call, chat, messages, said, user
 
 
 def rows_of(number: int) -> Projection:
@@ -87,3 +89,30 @@ def test_words_stay_in_the_index_while_other_parts_of_a_row_change(store: SqlSto
     Projector(store).drain()
     for word in ("zebra", "giraffe"):
         assert len(found(store, word)) == 1
+
+
+def test_ids_and_names_that_no_index_can_hold_are_told_by_their_beginning_and_hash(
+    store: SqlStore,
+) -> None:
+    def long(seed: int) -> str:
+        return "".join(Random(seed).choices(ascii_letters, k=4000))
+
+    name, thread, model = long(1), long(2), long(3)
+    store.append(
+        [
+            messages(1, [user("go")], assistant(call(long(4), name, command="x")), model=model),
+            messages(2, [user("on")], assistant("ok"), thread=thread),
+        ]
+    )
+    projector = Projector(store)
+    assert projector.drain().failed == 0
+    assert list(projector.check()) == []
+    (session,) = store.project().sessions().items
+    rows = store.project().rows_of_session(session.session.id)
+    tool = next(span for span in rows.spans if span.kind is SpanKind.TOOL)
+    assert (tool.name[:64], len(tool.name)) == (name[:64], 129)
+    shown = {span.span_id for span in rows.spans}
+    assert all({link.from_span_id, link.to_span_id} <= shown for link in rows.links)
+    assert {link.to_span_id for link in rows.links} >= {tool.span_id}
+    assert store.mark_dirty() == 1
+    assert projector.drain().changed == 0

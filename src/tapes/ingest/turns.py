@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tapes.envelope import Envelope, cut, from_json, session_in
+from tapes.envelope import Envelope, cut, from_json, session_in, shortened
 from tapes.errors import BadEnvelope
 from tapes.exchange import Exchange, Headers, Piece, Request, Response, header
 from tapes.jsontext import MAX_DEPTH, Json, compact, deeper_than, has_unwritable_float
@@ -118,10 +118,7 @@ def envelope_in(payload: dict[str, Json], redactor: Redactor, subject: str = "")
 
 def identity(request_id: str) -> str:
     """The identity of a delivery; one that is too long for an index is told by its hash."""
-    raw = request_id.encode("utf-8", "replace")
-    if len(raw) <= ID_LIMIT:
-        return request_id
-    return f"{cut(request_id, 64)}~{hashlib.sha256(raw).hexdigest()}"
+    return shortened(request_id, ID_LIMIT)
 
 
 def of_tenant(turn: RawTurn, org_id: str) -> RawTurn:

@@ -31,6 +31,7 @@ from tapes.rows import Projection, Session, content_hash
 from tapes.store.database import Database, WordIndex, Words
 from tapes.store.edits import Edit, LinkKey, Stored, facets_of, link_key, span_key
 from tapes.store.modelforms import (
+    held,
     link_values,
     place_of,
     session_values,
@@ -79,7 +80,7 @@ class ModelWriter:
     def replace(self, made: Mapping[str, Projection]) -> int:
         """Put these rows in the place of each session's; gives the number of rows that changed."""
         stored = self._stored(sorted(made))
-        all_edits = [Edit(each, made[each], stored[each]) for each in sorted(made)]
+        all_edits = [Edit(each, held(made[each]), stored[each]) for each in sorted(made)]
         self._write_skips([edit for edit in all_edits if edit.skips != edit.stored.skips])
         edits = [edit for edit in all_edits if edit.count]
         if not edits:

@@ -2,6 +2,8 @@
 
 Rule 1: a row that is read is equal to the one that was written, as far as columns can hold it:
         money to a millionth of a millionth, whole numbers of 64 bits. `as_kept` gives those rows.
+Rule 2: ids and names are as long as an index can hold: whoever called it, a longer one is told by
+        its beginning and its hash. `held` gives rows with those.
 
 Knows nothing of databases.
 """
@@ -15,6 +17,7 @@ from hashlib import blake2b
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
+from tapes.envelope import shortened
 from tapes.jsontext import Json
 from tapes.rows import (
     Fidelity,
@@ -43,8 +46,41 @@ _FIDELITY, _USAGE, _TASKS, _KINDS = map(
     _NAMES[Session].index, ("fidelity", "model_usage", "tasks", "kind_counts")
 )
 _FLAGS = tuple(map(_NAMES[Session].index, ("placeholder", "has_git_activity")))
+# What indexes hold, and joins go by. An entry of PostgreSQL's has at most 2,704 bytes.
+_INDEXED: Mapping[type, tuple[str, ...]] = {
+    Trace: ("trace_id", "session_id"),
+    Span: (
+        "trace_id", "span_id", "parent_span_id", "name", "error_type", "call_kind", "thread_id",
+        "agent", "provider", "model", "request_model", "response_id", "stop_reason", "outcome",
+        "anchor", "request_id",
+    ),
+    Link: ("from_trace_id", "from_span_id", "from_io", "to_trace_id", "to_span_id", "to_io"),
+}  # fmt: skip
+_INDEXED_OF = {kind: attrgetter(*names) for kind, names in _INDEXED.items()}
+_LONGEST, _CERTAINLY_SHORT = 200, 50  # bytes, characters
 _BITS = 20
 _LAST_MS = (1 << 42) - 1
+
+
+def held(rows: Projection) -> Projection:
+    """The rows with ids and names that an index can hold (rule 2)."""
+    return replace(
+        rows,
+        traces=tuple(map(_held, rows.traces)),
+        spans=tuple(map(_held, rows.spans)),
+        links=tuple(map(_held, rows.links)),
+    )
+
+
+def _held(row: AnyRow) -> AnyRow:
+    kind = type(row)
+    texts: tuple[str, ...] = _INDEXED_OF[kind](row)
+    if max(map(len, texts)) <= _CERTAINLY_SHORT:
+        return row
+    short: dict[str, Any] = {
+        name: shortened(text, _LONGEST) for name, text in zip(_INDEXED[kind], texts, strict=True)
+    }
+    return replace(row, **short)
 
 
 # --- out --------------------------------------------------------------------------------------
@@ -192,6 +228,7 @@ def row_as_kept(row: AnyRow) -> AnyRow:
 
 def as_kept(rows: Projection) -> Projection:
     """The rows as they come back from a database, without what is skipped."""
+    rows = held(rows)
     return Projection(
         tuple(map(row_as_kept, rows.sessions)),
         tuple(map(row_as_kept, rows.traces)),
