@@ -23,6 +23,8 @@ from tapes.jsontext import Json, compact
 from tapes.loosejson import loose
 
 UNKNOWN = "unknown"
+# The longest id of a session, a thread or a call, in bytes: they are looked up by an index.
+ID_LIMIT = 512
 NAME_LIMIT = 256
 METADATA_LIMIT = 4 * 1024
 HEADERS_LIMIT = 8 * 1024

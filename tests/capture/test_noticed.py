@@ -148,3 +148,14 @@ def test_an_answer_that_was_too_large_leaves_what_was_read_of_it() -> None:
     assert isinstance(turn.exchange.response, Response)
     assert turn.exchange.response.pieces == ()
     assert turn.reduced["message"]["content"][0]["text"] == "long"
+
+
+@pytest.mark.parametrize(
+    "name", ["session-id", "x-claude-code-session-id", "x-tapes-harness-session-id"]
+)
+def test_an_id_that_no_index_can_hold_is_told_by_its_beginning_and_hash(name: str) -> None:
+    ids = [f"{'s' * 4000}{number}" for number in (1, 2, 1)]
+    turns = [made(noticed(headers=((name, each), ("thread-id", each * 2))))[0] for each in ids]
+    named = [(turn.envelope.harness_session_id, turn.thread_id) for turn in turns]
+    assert named[0] == named[2] != named[1]
+    assert all(len(session) < 200 and len(thread) < 200 for session, thread in named)

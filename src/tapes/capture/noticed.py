@@ -17,12 +17,15 @@ from uuid import UUID
 
 from tapes.envelope import (
     AGENT_NAME,
+    ID_LIMIT,
     OWN_IDS,
     UNKNOWN,
     Envelope,
+    cut,
     from_headers,
     identified,
     problems,
+    shortened,
     thread_of,
 )
 from tapes.errors import TapesError
@@ -142,18 +145,22 @@ def _caller(
     by_headers = from_headers(headers)
     body = None if by_headers.harness_session_id else _telling(request)
     envelope, by = identified(headers, body)
-    metadata = envelope.harness_metadata
+    metadata, parent = envelope.harness_metadata, envelope.parent_harness_session_id
     envelope = replace(
         envelope,
         org_id="",
-        harness_id=envelope.harness_id or UNKNOWN,
+        harness_id=shortened(envelope.harness_id or UNKNOWN, ID_LIMIT),
+        harness_session_id=shortened(envelope.harness_session_id, ID_LIMIT),
+        parent_harness_session_id=None if parent is None else shortened(parent, ID_LIMIT),
+        auth_subject=cut(envelope.auth_subject, ID_LIMIT),
         cwd=redactor.text(envelope.cwd),
         name=redactor.text(envelope.name),
         harness_metadata=redactor.value(metadata) if isinstance(metadata, dict) else None,
     )
     assert not problems(envelope)
     agent = header(headers, AGENT_NAME) or ""
-    return envelope, by, redactor.text(agent), thread_of(headers)
+    thread = shortened(thread_of(headers), ID_LIMIT)
+    return envelope, by, redactor.text(cut(agent, ID_LIMIT)), thread
 
 
 def _telling(request: Request) -> Json:

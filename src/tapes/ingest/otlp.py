@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tapes.credentials import is_credential_header, placeholder
-from tapes.envelope import Envelope, cut
+from tapes.envelope import ID_LIMIT, Envelope, cut
 from tapes.errors import BadEnvelope
-from tapes.ingest.turns import ID_LIMIT, kept
+from tapes.ingest.turns import kept
 from tapes.jsontext import Json, canonical
 from tapes.loosejson import storable
 from tapes.providers.turn import dicts, word

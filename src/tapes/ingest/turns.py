@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tapes.envelope import Envelope, cut, from_json, session_in, shortened
+from tapes.envelope import ID_LIMIT, Envelope, cut, from_json, session_in, shortened
 from tapes.errors import BadEnvelope
 from tapes.exchange import Exchange, Headers, Piece, Request, Response, header
 from tapes.jsontext import MAX_DEPTH, Json, compact, deeper_than, has_unwritable_float
@@ -26,8 +26,6 @@ from tapes.redact import Redactor
 from tapes.rows import NO_ORG, RawTurn, Source, moments, nanoseconds
 from tapes.wire import codings
 
-# A name of a session, a thread or a call is looked up by an index: it may have so many bytes.
-ID_LIMIT = 512
 _NAME_LIMIT = 256
 _JSON: Headers = (("content-type", "application/json"),)
 
