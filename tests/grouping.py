@@ -3,6 +3,9 @@
 xdist has groups of its own, which change the ids of tests; in pytest 9 nobody can.
 """
 
+from typing import Any
+
+import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 # Module → group. A browser and servers over each database; the imports of every SDK.
@@ -17,7 +20,14 @@ GROUPS = {
 
 
 class Grouped(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Groups to one worker each, largest first; then test by test to whoever is free."""
+    """Groups to one worker each, all else test by test to whoever is free, in their order.
+
+    The browser comes last: whatever runs behind it in one process finds its event loop running.
+    """
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
         return GROUPS.get(nodeid.partition("::")[0], nodeid)
