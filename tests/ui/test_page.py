@@ -120,6 +120,21 @@ def test_what_is_done_before_the_page_listens_is_done_when_it_does(
     expect(page.locator("#app")).not_to_have_attribute("aria-busy", "true")
 
 
+def test_what_is_typed_before_the_page_listens_stays_and_is_completed(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "ui/mark.svg")
+    held: list[Route] = []
+    page.route("**/js/rest.js*", lambda route: held.append(route))
+    with page.expect_request("**/js/rest.js*"):
+        page.goto(addresses["api"])
+    field = page.get_by_role("combobox", name="Filter sessions")
+    field.press_sequentially("mod")
+    held.pop().continue_()
+    expect(page.get_by_role("option").filter(has_text="model:")).to_be_visible()
+    expect(field).to_have_value("mod")
+
+
 def test_a_place_beside_the_list_is_not_drawn_as_the_list_first(
     addresses: dict[str, str], open_page: Open
 ) -> None:

@@ -182,6 +182,7 @@ function probe() {
       await fetch('/ping', { cache: 'no-store' });
       if (connection.get().state === 'lost' && isStreaming) connected('live');
     } catch {
+      connected('lost'); // an answer that was on its way may have said otherwise
       probe();
     }
   }, 1000);
