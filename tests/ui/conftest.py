@@ -126,6 +126,8 @@ def open_page(browser: Browser) -> Iterator[Open]:
         page.on("pageerror", lambda error: wrong.append(f"an error: {error}"))
         page.on("console", lambda said: wrong.append(said.text) if _is_wrong(said.text) else None)
         page.goto(f"{address}/{place}")
+        # Rows are there before the page listens: what is done then has tests of its own.
+        expect(page.locator("#app[aria-busy=true]")).to_have_count(0)
         return page
 
     yield opened
