@@ -1,6 +1,8 @@
 """What a check sees, and what it says to do."""
 
+import tempfile
 import time
+from collections.abc import Iterator
 from datetime import date
 from email.utils import formatdate
 from pathlib import Path
@@ -81,15 +83,24 @@ def test_upstreams_are_those_that_are_named_declared_or_have_a_key() -> None:
     assert only == ["upstream vllm"]
 
 
+@pytest.fixture
+def on_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that is no memory, as those of tests may be: beside the tests."""
+    with tempfile.TemporaryDirectory(dir=Path(__file__).parent) as name:
+        if file_system_of(Path(name))[0] in ("tmpfs", "ramfs"):
+            pytest.skip("the project lies in memory here")
+        monkeypatch.chdir(name)
+        yield Path(name)
+
+
 @pytest.mark.row("B10")
-def test_a_disk_that_kept_a_life_from_before_a_restart_survives_one(in_tmp_path: Path) -> None:
+def test_a_disk_that_kept_a_life_from_before_a_restart_survives_one(on_disk: Path) -> None:
     assert found()["restart"].level is not Level.OK
-    living = Living(in_tmp_path / ".tapes")
+    living = Living(on_disk / ".tapes")
     living._life = Life(1, "an earlier start", 0.0, 1_000_000_000.0, 1_000_000_000.0)
     living._keep()
-    if file_system_of(in_tmp_path)[0] not in ("tmpfs", "ramfs"):
-        restart = found()["restart"]
-        assert (restart.level, "2001-09-09" in restart.what) == (Level.OK, True)
+    restart = found()["restart"]
+    assert (restart.level, "2001-09-09" in restart.what) == (Level.OK, True)
 
 
 def test_a_tape_in_memory_does_not_survive() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Page, Route, expect
 
 from tapes.access import token_hash
 from tapes.api.app import Api
@@ -101,19 +101,25 @@ def test_the_frame_that_lies_in_the_page_is_what_is_drawn(
     assert frame == drawn
 
 
-def test_what_is_done_before_the_page_listens_is_done_when_it_does(
-    addresses: dict[str, str], open_page: Open
-) -> None:
-    page = open_page(addresses["api"], "ui/mark.svg")
+def without_the_rest(address: str, open_page: Open) -> tuple[Page, Route]:
+    """The page as it is seen first, and the request for all that comes after, which waits."""
+    page = open_page(address, "ui/mark.svg")
     held: list[Route] = []
     page.route("**/js/rest.js*", lambda route: held.append(route))
     with page.expect_request("**/js/rest.js*"):
-        page.goto(addresses["api"])
+        page.goto(address)
     expect(page.locator("#app")).to_have_attribute("aria-busy", "true")
+    return page, held.pop()
+
+
+def test_what_is_done_before_the_page_listens_is_done_when_it_does(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page, rest = without_the_rest(addresses["api"], open_page)
     page.get_by_role("row").filter(has_text="The invoice test").get_by_text("completed").click()
     page.keyboard.press("x")
     page.keyboard.press("/")
-    held.pop().continue_()
+    rest.continue_()
     expect(page.get_by_role("complementary", name="Details")).to_be_visible()
     expect(page.get_by_role("checkbox", checked=True)).to_have_count(1)
     expect(page.get_by_role("searchbox")).to_be_focused()
@@ -123,14 +129,10 @@ def test_what_is_done_before_the_page_listens_is_done_when_it_does(
 def test_what_is_typed_before_the_page_listens_stays_and_is_completed(
     addresses: dict[str, str], open_page: Open
 ) -> None:
-    page = open_page(addresses["api"], "ui/mark.svg")
-    held: list[Route] = []
-    page.route("**/js/rest.js*", lambda route: held.append(route))
-    with page.expect_request("**/js/rest.js*"):
-        page.goto(addresses["api"])
+    page, rest = without_the_rest(addresses["api"], open_page)
     field = page.get_by_role("combobox", name="Filter sessions")
     field.press_sequentially("mod")
-    held.pop().continue_()
+    rest.continue_()
     expect(page.get_by_role("option").filter(has_text="model:")).to_be_visible()
     expect(field).to_have_value("mod")
 

@@ -104,27 +104,31 @@ def test_a_session_shows_what_a_step_holds_and_what_is_missing_in_it(
     expect(turn.get_by_text("running").first).to_be_visible()
 
 
-def test_a_megabyte_begins_and_goes_on_where_somebody_reads_on(
-    addresses: dict[str, str], open_page: Open
+@pytest.mark.parametrize(
+    ("field", "name", "first", "more", "of", "said"),
+    [
+        ("model", "large-1", "6,000", "56,000", "1,000,000", "word6000 "),
+        ("tool", "big", "2,000", "52,000", "10,000,000", "x" * 50_000),
+    ],
+    ids=["a megabyte", "ten megabytes"],
+)
+def test_a_large_content_begins_and_goes_on_where_somebody_reads_on(
+    addresses: dict[str, str],
+    open_page: Open,
+    field: str,
+    name: str,
+    first: str,
+    more: str,
+    of: str,
+    said: str,
 ) -> None:
-    page = open_page(addresses["api"], "#/spans?q=model:large-1")
-    page.get_by_role("row").filter(has_text="large-1").get_by_role("link").click()
+    page = open_page(addresses["api"], f"#/spans?q={field}:{name}")
+    page.get_by_role("row").filter(has_text=name).get_by_role("link").click()
     content = page.get_by_role("tabpanel")
-    expect(content.get_by_text("6,000 of 1,000,000 characters")).to_be_visible()
+    expect(content.get_by_text(f"{first} of {of} characters")).to_be_visible()
     content.get_by_role("button", name="50,000 more").click()
-    expect(content.get_by_text("56,000 of 1,000,000 characters")).to_be_visible()
-    expect(content).to_contain_text("word6000 ")
-
-
-def test_ten_megabytes_go_on_where_somebody_reads_on(
-    addresses: dict[str, str], open_page: Open
-) -> None:
-    page = open_page(addresses["api"], "#/spans?q=tool:big")
-    page.get_by_role("row").filter(has_text="big").get_by_role("link").click()
-    content = page.get_by_role("tabpanel")
-    expect(content.get_by_text("2,000 of 10,000,000 characters")).to_be_visible()
-    content.get_by_role("button", name="50,000 more").click()
-    expect(content.get_by_text("52,000 of 10,000,000 characters")).to_be_visible()
+    expect(content.get_by_text(f"{more} of {of} characters")).to_be_visible()
+    expect(content).to_contain_text(said)
 
 
 # An answer that comes in pieces, read as the page does it; null where it cannot be read.
