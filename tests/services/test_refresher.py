@@ -60,6 +60,7 @@ def test_a_document_that_is_held_is_asked_for_conditionally_and_kept_on_304() ->
     [
         (answer(b"{}", status=302, headers=[("Location", "/other")]), "status", "redirects"),
         (answer(b"{}", status=500, reason="Oops"), "status", "500 Oops"),
+        (answer(b"{}", status=404), "status", "names the document itself"),
         (lambda _r, wire: wire.head(304, [], "Not Modified"), "unexpected_304", "304"),
         (lambda _r, wire: wire.send(b"SSH-2.0-x\r\n"), "unreachable", "not HTTP"),
         (answer(b" " * (8 * 1024 * 1024 + 1)), "too_large", "8,388,608"),
@@ -70,7 +71,7 @@ def test_a_document_that_is_held_is_asked_for_conditionally_and_kept_on_304() ->
          "broken", "short"),
         (lambda _r, wire: wire.close(), "unreachable", "closed the connection"),
     ],
-    ids=["redirect", "500", "304", "ssh", "large", "bomb", "no-gzip", "cut-gzip", "drop"],
+    ids=["redirect", "500", "404", "304", "ssh", "large", "bomb", "no-gzip", "cut-gzip", "drop"],
 )  # fmt: skip
 def test_what_is_no_document_is_a_problem_with_a_code(script: Script, code: str, word: str) -> None:
     with serving_service(document_script=script) as service, hosting(service.source) as host:

@@ -122,12 +122,13 @@ class Fetcher:
             if answer.status == 304 and validator is not None:
                 return NotModified(latency)
             if answer.status != 200:
-                raise _unfetched(
-                    "unexpected_304" if answer.status == 304 else "status",
-                    f"the answer is {answer.status} {answer.reason}".rstrip()
-                    + (", and redirects are not followed" if 300 < answer.status < 400 else ""),
-                    answered=True,
-                )
+                why = f"the answer is {answer.status} {answer.reason}".rstrip()
+                if answer.status == 404:
+                    why += f"; a source names the document itself, such as {origin}/openapi"
+                elif 300 < answer.status < 400:
+                    why += ", and redirects are not followed"
+                code = "unexpected_304" if answer.status == 304 else "status"
+                raise _unfetched(code, why, answered=True)
             body = await self._body(answer)
             given = dict(answer.headers)
         try:
