@@ -4,6 +4,7 @@ Times are for one turn, beside what the same database does at best with rows of 
 in batches of fifty, without packing, without indexes, without a read model.
 """
 
+import asyncio
 import gc
 import random
 import sqlite3
@@ -11,6 +12,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -24,6 +26,7 @@ from benchmarks import Measurement, seconds_of
 from benchmarks.derive import agent, chat, raw_turn, with_reduced
 from tapes.derive.deriver import derive
 from tapes.exchange import Piece, Response
+from tapes.ingest.keeping import Keeper
 from tapes.jsontext import compact
 from tapes.projector import Projector
 from tapes.rows import RawTurn, session_id_of
@@ -91,40 +94,58 @@ def _appending(
     turns = _turns(1600 if quick else 8000)
     rows = [turn.exchange.request.body * 4 for turn in turns if turn.exchange is not None]
     rows = [row[:SIZE] for row in rows]
-    limit = seconds_of(lambda: [raw(rows[at : at + 50]) for at in range(0, len(rows), 50)])
+    batches = [rows[at : at + 50] for at in range(0, len(rows), 50)]
+    limit = seconds_of(lambda: deque(map(raw, batches), 0))
 
+    def measured(what: str, write: Callable[[], None], goal: float | None = None) -> Measurement:
+        each = seconds_of(write) / len(turns)
+        beside = "rows in batches of 50, nothing else"
+        return Measurement(f"{what}, {name}", each, limit / len(turns), beside, "s", goal)
+
+    what = f"append a turn of 8 KB, {WRITERS} writers, one turn each time"
+    yield measured(what, lambda: _by_senders(store, turns), goal)
+    others = _named(turns, "threads")
+    yield measured("the same by threads of a program", lambda: _by_threads(store, others))
+    others = _named(turns, "batches")
+    what = "the same by one writer in batches of 50"
+    yield measured(what, lambda: _in_batches(store, others))
+    store.close()
+
+
+def _named(turns: Sequence[RawTurn], run: str) -> list[RawTurn]:
+    """The same turns, of other calls."""
+    return [replace(turn, request_id=f"{run}-{turn.id}") for turn in turns]
+
+
+def _by_senders(store: SqlStore, turns: Sequence[RawTurn]) -> None:
+    """As a server does it for those who send to it: each sends the next when it was answered."""
+
+    async def send(keeper: Keeper, mine: Sequence[RawTurn]) -> None:
+        for turn in mine:
+            await keeper.keep([turn])
+
+    async def together() -> None:
+        keeper = Keeper(store)
+        await asyncio.gather(*(send(keeper, turns[n::WRITERS]) for n in range(WRITERS)))
+
+    asyncio.run(together())
+
+
+def _by_threads(store: SqlStore, turns: Sequence[RawTurn]) -> None:
     def write(mine: Sequence[RawTurn]) -> None:
         for turn in mine:
             store.append([turn])
 
     threads = [threading.Thread(target=write, args=(turns[n::WRITERS],)) for n in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
-    def together() -> None:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
 
-    ours = seconds_of(together)
-    yield Measurement(
-        f"append a turn of 8 KB, {WRITERS} writers, one turn each time, {name}",
-        ours / len(turns),
-        limit / len(turns),
-        "rows in batches of 50, nothing else",
-        "s",
-        goal,
-    )
-    again = [replace(turn, request_id=f"again-{turn.id}") for turn in turns]
-    batches = [again[at : at + 50] for at in range(0, len(again), 50)]
-    ours = seconds_of(lambda: [store.append(batch) for batch in batches])
-    yield Measurement(
-        f"the same by one writer in batches of 50, {name}",
-        ours / len(turns),
-        limit / len(turns),
-        "rows in batches of 50, nothing else",
-        "s",
-    )
-    store.close()
+def _in_batches(store: SqlStore, turns: Sequence[RawTurn]) -> None:
+    for at in range(0, len(turns), 50):
+        store.append(turns[at : at + 50])
 
 
 def _raw_sqlite(folder: Path) -> Append:

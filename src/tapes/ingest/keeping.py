@@ -10,7 +10,7 @@ Knows nothing of HTTP.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tapes.errors import StoreBusy, TapesError
 from tapes.rows import RawTurn
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 # Bytes of bodies that are being read, judged and kept at one time.
 UNDER_WAY = 256 * 1024 * 1024
 _AT_ONCE = 1000
+# What is waited for senders whose turns were just kept: most of them send again at once.
+_MOMENT_S = 0.001
 
 _Waiting = tuple[Sequence[RawTurn], "asyncio.Future[list[Receipt]]"]
 
@@ -41,6 +43,8 @@ class Keeper:
         self._held = 0
         self._waiting: list[_Waiting] = []
         self._work: asyncio.Task[None] | None = None
+        self._expected = 0  # senders: as many as sent lately
+        self._all_came = asyncio.Event()
 
     # --- what is under way
 
@@ -77,6 +81,8 @@ class Keeper:
         loop = asyncio.get_running_loop()
         receipts: asyncio.Future[list[Receipt]] = loop.create_future()
         self._waiting.append((turns, receipts))
+        if len(self._waiting) >= self._expected:
+            self._all_came.set()
         if self._work is None or self._work.done():
             self._work = loop.create_task(self._run())
         # A sender that leaves takes nothing back: its turns may be in the middle of a transaction.
@@ -99,6 +105,15 @@ class Keeper:
                     receipts.set_result(outcome)
             if self._kept is not None:
                 self._kept()
+            await self._wait_for_others(len(taken))
+
+    async def _wait_for_others(self, kept: int) -> None:
+        """Wait a moment for those who were told, so that they share a transaction with the rest."""
+        self._expected = kept + len(self._waiting)
+        self._all_came.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_MOMENT_S):
+                await self._all_came.wait()
 
     def _append(self, groups: Sequence[Sequence[RawTurn]]) -> list[list[Receipt] | Exception]:
         try:
