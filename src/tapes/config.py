@@ -21,9 +21,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from tapes.errors import BadSetting
-from tapes.modes import MODE
+from tapes.listening import Listen
+from tapes.modes import MODE, Mode
 from tapes.project import declared_upstreams
 from tapes.rows import NO_ORG
 
@@ -55,6 +57,43 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("a text is needed")
     return value
+
+
+def _address(value: Any) -> str:
+    """An address to listen on, as `Listen` reads it; a port may be a number."""
+    text = str(value) if type(value) is int else _text(value)
+    try:
+        Listen.of(text)
+    except BadSetting:
+        raise ValueError("address:port is needed, as in 127.0.0.1:8080") from None
+    return text
+
+
+_MODES = ("pass", *Mode)
+
+
+def _mode(value: Any) -> str:
+    if value not in _MODES:
+        raise ValueError(f"modes: {', '.join(_MODES)}")
+    return str(value)
+
+
+def _tenant(value: Any) -> str:
+    try:
+        return str(UUID(_text(value)))
+    except ValueError:
+        raise ValueError("a tenant is a UUID") from None
+
+
+def _hash(value: Any) -> str:
+    text = _text(value).lower()
+    if len(text) != 64 or set(text) - set("0123456789abcdef"):
+        raise ValueError("a SHA-256 has 64 hex digits")
+    return text
+
+
+def _tenants(value: Any) -> dict[str, str]:
+    return {_tenant(org): _hash(hashed) for org, hashed in _pairs(value).items()}
 
 
 def _number(value: Any) -> float:
@@ -120,8 +159,8 @@ def _list(value: Any) -> list[str]:
 
 
 PROXY = (
-    Setting("proxy.listen", "TAPES_PROXY_LISTEN", "127.0.0.1:8080", _text, "address and port"),
-    Setting("proxy.mode", MODE, "replay", _text, "replay, record, live or pass"),
+    Setting("proxy.listen", "TAPES_PROXY_LISTEN", "127.0.0.1:8080", _address, "address and port"),
+    Setting("proxy.mode", MODE, "replay", _mode, "replay, record, live or pass"),
     Setting("proxy.tape", "TAPES_PROXY_TAPE", DEFAULT_TAPE, _text, "the default tape"),
     Setting("proxy.named", "TAPES_PROXY_NAMED", {}, _pairs, "further tapes by name"),
     Setting("proxy.folder", "TAPES_PROXY_FOLDER", None, _text, "a folder of tapes, by file name"),
@@ -130,17 +169,17 @@ PROXY = (
     Setting("proxy.pace", "TAPES_PROXY_PACE", 0.0, _number, "a factor on recorded times"),
     Setting("proxy.body_limit", "TAPES_PROXY_BODY_LIMIT", "256MiB", _size, "the largest body"),
     Setting("proxy.token", "TAPES_PROXY_TOKEN", None, _text, "what every client has to send"),
-    Setting("proxy.token_sha256", "TAPES_PROXY_TOKEN_SHA256", None, _text, "its SHA-256 instead"),
+    Setting("proxy.token_sha256", "TAPES_PROXY_TOKEN_SHA256", None, _hash, "its SHA-256 instead"),
     Setting("proxy.log", "TAPES_PROXY_LOG", None, _flag, "whether turns are kept in the log"),
     Setting("proxy.hosts", "TAPES_PROXY_HOSTS", [], _list, "further names of this host"),
 )  # fmt: skip
 INGEST = (
-    Setting("ingest.listen", "TAPES_INGEST_LISTEN", "127.0.0.1:8082", _text, "address and port"),
+    Setting("ingest.listen", "TAPES_INGEST_LISTEN", "127.0.0.1:8082", _address, "address and port"),
     Setting("ingest.body_limit", "TAPES_INGEST_BODY_LIMIT", 48_933_546, _size, "the largest body"),
     Setting("ingest.token", "TAPES_INGEST_TOKEN", None, _text, "what every sender has to send"),
-    Setting("ingest.token_sha256", "TAPES_INGEST_TOKEN_SHA256", None, _text, "its SHA-256 instead"),
-    Setting("ingest.tenants", "TAPES_INGEST_TENANTS", {}, _pairs, "tenant = SHA-256 of its token"),
-    Setting("ingest.org", "TAPES_INGEST_ORG", NO_ORG, _text, "the tenant of who names none"),
+    Setting("ingest.token_sha256", "TAPES_INGEST_TOKEN_SHA256", None, _hash, "its SHA-256 instead"),
+    Setting("ingest.tenants", "TAPES_INGEST_TENANTS", {}, _tenants, "tenant = its token's SHA-256"),
+    Setting("ingest.org", "TAPES_INGEST_ORG", NO_ORG, _tenant, "the tenant of who names none"),
     Setting("ingest.hosts", "TAPES_INGEST_HOSTS", [], _list, "further names of this host"),
 )  # fmt: skip
 STORAGE = (
@@ -148,16 +187,16 @@ STORAGE = (
     Setting("storage.postgres_dsn", "TAPES_STORAGE_POSTGRES_DSN", None, _text, "or PostgreSQL"),
 )  # fmt: skip
 API = (
-    Setting("api.listen", "TAPES_API_LISTEN", "127.0.0.1:8081", _text, "address and port"),
+    Setting("api.listen", "TAPES_API_LISTEN", "127.0.0.1:8081", _address, "address and port"),
     Setting("api.token", "TAPES_API_TOKEN", None, _text, "what readers have to send"),
-    Setting("api.token_sha256", "TAPES_API_TOKEN_SHA256", None, _text, "its SHA-256 instead"),
+    Setting("api.token_sha256", "TAPES_API_TOKEN_SHA256", None, _hash, "its SHA-256 instead"),
     Setting("api.admin_token", "TAPES_API_ADMIN_TOKEN", None, _text, "what changes need"),
     Setting(
-        "api.admin_token_sha256", "TAPES_API_ADMIN_TOKEN_SHA256", None, _text,
+        "api.admin_token_sha256", "TAPES_API_ADMIN_TOKEN_SHA256", None, _hash,
         "its SHA-256 instead",
     ),
-    Setting("api.tenants", "TAPES_API_TENANTS", {}, _pairs, "tenant = SHA-256 of its token"),
-    Setting("api.org", "TAPES_API_ORG", NO_ORG, _text, "the tenant of who names none"),
+    Setting("api.tenants", "TAPES_API_TENANTS", {}, _tenants, "tenant = its token's SHA-256"),
+    Setting("api.org", "TAPES_API_ORG", NO_ORG, _tenant, "the tenant of who names none"),
     Setting("api.hosts", "TAPES_API_HOSTS", [], _list, "further names of this host"),
     Setting("api.body_limit", "TAPES_API_BODY_LIMIT", "1MiB", _size, "the largest request"),
     Setting("api.rate", "TAPES_API_RATE", 1000.0, _number, "requests a second of one address"),
@@ -270,7 +309,7 @@ def _value(
     value = Value(None if default is None else setting.read(default), "default")
     for given, origin in sources:
         if given is not None:
-            value = _over(value, _read(setting, given, origin))
+            value = _over(value, read_setting(setting, given, origin))
     return value
 
 
@@ -280,7 +319,8 @@ def _over(earlier: Value, later: Value) -> Value:
     return Value({**earlier.value, **later.value}, f"{later.origin}, {earlier.origin}")
 
 
-def _read(setting: Setting, given: Any, origin: str) -> Value:
+def read_setting(setting: Setting, given: Any, origin: str) -> Value:
+    """What is given for a setting, from a file, a variable or a flag. Raises BadSetting."""
     try:
         return Value(setting.read(given), origin)
     except ValueError as error:

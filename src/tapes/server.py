@@ -18,7 +18,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from tapes.access import LOOPBACK_NAMES, Access, name_of, token_hash
 from tapes.budget import Limits, latch_is_on
@@ -63,7 +62,7 @@ def proxy_setup(
 
     Opens the tapes. Raises BadSetting and what opening a tape raises.
     """
-    mode = _mode(settings)
+    mode = ProxyMode(settings["proxy.mode"])
     listen = Listen.of(settings["proxy.listen"])
     # Nobody changes the environment of a server that runs: it is read once.
     limits = Limits.of(os.environ) if limits is None else limits
@@ -82,13 +81,6 @@ def proxy_setup(
         body_limit=settings["proxy.body_limit"],
         pace=settings["proxy.pace"],
     )
-
-
-def _mode(settings: Settings) -> ProxyMode:
-    try:
-        return ProxyMode(settings["proxy.mode"])
-    except ValueError:
-        raise settings.wrong("proxy.mode", f"modes: {', '.join(ProxyMode)}") from None
 
 
 def _shelf(settings: Settings, opened: Callable[[str | Tape], Cassette]) -> Shelf:
@@ -113,40 +105,17 @@ def _names(settings: Settings, listen: Listen, section: str = "proxy") -> frozen
     return frozenset(names | {name_of(str(listen))})
 
 
-def token_of(settings: Settings, section: str = "proxy") -> str | None:
-    """The hash of the token that settings give, or None. Raises BadSetting."""
-    if settings[f"{section}.token"]:
-        return token_hash(settings[f"{section}.token"])
-    key = f"{section}.token_sha256"
-    return None if settings[key] is None else sha256_of(settings, key, settings[key])
+def token_of(settings: Settings, key: str = "proxy.token") -> str | None:
+    """The hash of the token that settings give under a key or as its SHA-256, or None."""
+    if settings[key]:
+        return token_hash(settings[key])
+    hashed: str | None = settings[f"{key}_sha256"]
+    return hashed
 
 
 def tenants_of(settings: Settings, section: str) -> dict[str, str]:
-    """Tenants by the hashes of their tokens, as settings give them. Raises BadSetting."""
-    key = f"{section}.tenants"
-    return {
-        sha256_of(settings, key, hashed): _org(settings, key, org)
-        for org, hashed in settings[key].items()
-    }
-
-
-def org_of(settings: Settings, section: str) -> str:
-    """The tenant of who names none. Raises BadSetting."""
-    return _org(settings, f"{section}.org", settings[f"{section}.org"])
-
-
-def sha256_of(settings: Settings, key: str, text: str) -> str:
-    """A hash as settings give it. Raises BadSetting."""
-    if len(text) != 64 or set(text.lower()) - set("0123456789abcdef"):
-        raise settings.wrong(key, "a SHA-256 has 64 hex digits")
-    return text.lower()
-
-
-def _org(settings: Settings, key: str, text: str) -> str:
-    try:
-        return str(UUID(text))
-    except ValueError:
-        raise settings.wrong(key, "a tenant is a UUID") from None
+    """Tenants by the hashes of their tokens, as settings give them."""
+    return {hashed: org for org, hashed in settings[f"{section}.tenants"].items()}
 
 
 # --- a server ---------------------------------------------------------------------------------

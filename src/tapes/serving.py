@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from tapes.access import LOOPBACK_NAMES, name_of, token_hash
+from tapes.access import LOOPBACK_NAMES, name_of
 from tapes.api.app import Api
 from tapes.api.gate import App, Bounds
 from tapes.api.keys import Keys
@@ -33,7 +33,7 @@ from tapes.keeping import open_log, open_projector, open_store
 from tapes.listening import Listen
 from tapes.opening import Where
 from tapes.projector import Projector
-from tapes.server import ProxyServer, org_of, run_loop, settle, sha256_of, tenants_of
+from tapes.server import ProxyServer, run_loop, settle, tenants_of, token_of
 from tapes.store.base import Store
 
 log = logging.getLogger(__name__)
@@ -70,10 +70,10 @@ class Plan:
 def keys_of(settings: Settings, listen: Listen) -> Keys:
     """Who may read and who may change, as settings say. Raises BadSetting (rule 1)."""
     keys = Keys(
-        read=_hash_of(settings, "api.token"),
-        admin=_hash_of(settings, "api.admin_token"),
+        read=token_of(settings, "api.token"),
+        admin=token_of(settings, "api.admin_token"),
         tenants=tenants_of(settings, "api"),
-        org_id=org_of(settings, "api"),
+        org_id=settings["api.org"],
         hosts=LOOPBACK_NAMES | {name_of(str(listen))} | set(map(name_of, settings["api.hosts"])),
     )
     if not listen.is_loopback and not (keys.read and keys.admin):
@@ -82,13 +82,6 @@ def keys_of(settings: Settings, listen: Listen) -> Keys:
             "set both: TAPES_API_TOKEN=… TAPES_API_ADMIN_TOKEN=…, or listen on 127.0.0.1",
         )
     return keys
-
-
-def _hash_of(settings: Settings, key: str) -> str | None:
-    if settings[key]:
-        return token_hash(settings[key])
-    hashed = settings[f"{key}_sha256"]
-    return None if hashed is None else sha256_of(settings, f"{key}_sha256", hashed)
 
 
 def bounds_of(settings: Settings) -> Bounds:

@@ -53,11 +53,17 @@ def test_tokens_are_not_shown(
     assert "CANARY" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("key", "value"), [("api.colour", "red"), ("api.rate", "fast")])
+@pytest.mark.parametrize(("key", "value"), [
+    ("api.colour", "red"), ("api.rate", "fast"), ("proxy.mode", "recrod"),
+    ("api.listen", "localhost"), ("api.org", "mine"), ("ingest.token_sha256", "sesame"),
+])  # fmt: skip
 def test_what_cannot_be_set_is_refused(
     in_tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, value: str
 ) -> None:
     assert run(["config", "set", key, value]) == 2
+    said = capsys.readouterr().err
+    assert key in said
+    assert "sesame" not in said
     assert not Path(".tapes/config.toml").exists()
 
 

@@ -23,7 +23,7 @@ from tapes.listening import Listen
 from tapes.opening import Where
 from tapes.pointing import SHOWN, upstreams_set_in, variables_of
 from tapes.redact import Redactor
-from tapes.server import access_of, org_of, proxy_setup, tenants_of, token_of
+from tapes.server import access_of, proxy_setup, tenants_of, token_of
 from tapes.services.sources import configuration_file, source_list
 
 READ_FILE, ADMIN_FILE = "api-token", "api-admin-token"
@@ -140,7 +140,9 @@ def whole(
         proxy=(setup, door),
         keeps_log=settings["proxy.log"] is not False,
         ingest=_ingest(settings),
-        in_front=_in_front(services, config_dir, token_of(settings), token_of(settings, "ingest")),
+        in_front=_in_front(
+            services, config_dir, token_of(settings), token_of(settings, "ingest.token")
+        ),
     )
     _quiet()
     serving.run(plan, lambda served: _tell(served, plan, made, as_json=as_json))
@@ -157,8 +159,8 @@ def _ingest(settings: Settings) -> Any:
             "pip install 'tapes-py[ingest]'",
         ) from error
     listen = Listen.of(settings["ingest.listen"])
-    token = token_of(settings, "ingest")
-    tenants, org_id = tenants_of(settings, "ingest"), org_of(settings, "ingest")
+    token = token_of(settings, "ingest.token")
+    tenants, org_id = tenants_of(settings, "ingest"), settings["ingest.org"]
     if not listen.is_loopback and token is None and not tenants:
         raise BadSetting(
             f"{listen} can be reached by strangers, and no token is set",

@@ -22,6 +22,7 @@ from tapes.config import (
     Settings,
     folder_of,
     is_secret,
+    read_setting,
     read_settings,
 )
 from tapes.errors import BadSetting, TapesError
@@ -171,10 +172,7 @@ def set_(key: str, value: str, *, config_dir: str | None, as_json: bool) -> None
       tapes config set proxy.upstream https://api.openai.com
     """
     setting = _known(key)
-    try:
-        read = setting.read(value)
-    except ValueError as error:
-        raise BadSetting(f"{key} = {value!r}: {error}") from None
+    read = read_setting(setting, value, "config set").value
     folder = folder_of(config_dir) or Path(FOLDER)
     file = folder / FILE
     make_local(folder)

@@ -32,7 +32,6 @@ from tapes.server import (
     Listen,
     ProxyServer,
     access_of,
-    org_of,
     proxy_setup,
     run_proxy,
     tenants_of,
@@ -232,7 +231,7 @@ class Token:
 
 def _token(settings: Settings, listen: Listen, *, new_token: bool, section: str = "proxy") -> Token:
     """The token: the one that is set, or one that is made."""
-    given = token_of(settings, section)
+    given = token_of(settings, f"{section}.token")
     if given is not None and not new_token:
         return Token(given)
     file = (settings.folder or Path(FOLDER)) / f"{section}-token"
@@ -326,7 +325,7 @@ def ingest(
 
     where = Where.in_settings(settings)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    tenants, org_id = tenants_of(settings, "ingest"), org_of(settings, "ingest")
+    tenants, org_id = tenants_of(settings, "ingest"), settings["ingest.org"]
     redactor = partial(Redactor, patterns=secrets_of(where))
     store = open_store(where)
     try:
