@@ -71,7 +71,9 @@ class _Live:
 
     memory: Memory = field(default_factory=Memory)
     turns: dict[int, RawTurn] = field(default_factory=dict)
+    longest: int = 0  # of its requests, in bytes
     size: int = 0
+    used_at: float = 0.0
     rest_until: float = 0.0
 
 
@@ -81,8 +83,11 @@ _REST = 4
 _LONGEST_REST_S = 0.6
 # A step that takes longer has enough of them.
 _LONG_S = 0.2
-# How much of the text of live sessions is remembered, in bytes of requests.
-_REMEMBERED = 128 * 1024 * 1024
+# A session is remembered so long after its last turn, and all of them together in so much memory.
+_KEPT_S = 60.0
+_REMEMBERED = 64 * 1024 * 1024
+# What is remembered of a turn beside its text, which the next one says again: measured.
+_OF_A_TURN = 35_000
 
 
 class Projector:
@@ -145,6 +150,7 @@ class Projector:
                 self._derive(org_id, mine, work, progress)
         progress.changed += work.changed
         self._many = self._next_many(len(work.taken), time.monotonic() - began)
+        self._bound()
         _add(self.total, progress)
         return progress
 
@@ -171,7 +177,6 @@ class Projector:
                     log.exception("a session cannot be derived")
                     work.fail(session, f"{type(error).__name__}: {error}")
                     progress.failed += 1
-        self._bound()
 
     # --- one session
 
@@ -193,6 +198,7 @@ class Projector:
         key = (session.org_id, session.session_id)
         live = self._live.pop(key, None) or _Live()
         self._live[key] = live
+        live.used_at = time.monotonic()
         return live
 
     def _catch_up(self, live: _Live, ids: frozenset[int], new: Sequence[RawTurn]) -> None:
@@ -202,14 +208,19 @@ class Projector:
             live.turns[raw.id] = light(raw)
         if len(ids) != len(live.turns):
             live.turns = {turn_id: live.turns[turn_id] for turn_id in sorted(ids)}
-        size = max((_size(raw) for raw in new), default=0)
-        self._size += max(size - live.size, 0)
-        live.size = max(size, live.size)
+        live.longest = max(live.longest, *map(_size, new))
+        before, live.size = live.size, live.longest + len(live.turns) * _OF_A_TURN
+        self._size += live.size - before
 
     def _bound(self) -> None:
-        """Let sessions go that have rested longest, where too much is remembered."""
-        while self._size > _REMEMBERED and len(self._live) > 1:
-            _, oldest = self._live.popitem(last=False)
+        """Let sessions go that rest long enough, and the oldest of them where that is too much."""
+        rested = time.monotonic() - _KEPT_S
+        while self._live:
+            key, oldest = next(iter(self._live.items()))
+            is_too_much = self._size > _REMEMBERED and len(self._live) > 1
+            if not is_too_much and oldest.used_at > rested:
+                return
+            del self._live[key]
             self._size -= oldest.size
 
     # --- turns without a session

@@ -36,7 +36,7 @@ from tapes.store.turnforms import Prepared
 STEP = 256
 # How many bodies of a lineage are remembered, and how many bytes of all.
 _REMEMBERED = 24
-_BYTES = 64 * 1024 * 1024
+_BYTES = 32 * 1024 * 1024
 # How many are read where none is remembered.
 _READ = 3
 _CHAIN = 1 << 20

@@ -137,7 +137,8 @@ class SqliteDatabase(Database):
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA cache_size = -32000")
+        # In KiB, for each connection: a reader's pages are in the system's cache as well.
+        connection.execute(f"PRAGMA cache_size = -{4_000 if read_only else 16_000}")
         connection.execute("PRAGMA temp_store = MEMORY")
         if read_only:
             connection.execute("PRAGMA query_only = ON")
