@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapes.store.words import asked_terms, excerpt, folded, places_of, stands_in, terms_of
+from tapes.rows import Span, SpanKind
+from tapes.store.spantexts import said_by
+from tapes.store.words import (
+    TERM_LIMIT,
+    asked_terms,
+    excerpt,
+    folded,
+    places_of,
+    stands_in,
+    terms_of,
+    terms_of_all,
+)
 
 
 @pytest.mark.parametrize("asked", ["cafe", "café", "cafe\u0301", "CAFÉ"])
@@ -42,6 +53,31 @@ def test_what_stands_in_a_text_is_found_by_its_terms(text: str, start: int, leng
     part = text[start : start + length]
     if stands_in(part, text):
         assert set(asked_terms(part)) <= terms_of(text)
+
+
+@given(st.text(max_size=200))
+def test_a_text_that_is_read_in_pieces_has_the_same_terms(text: str) -> None:
+    text = " ".join(word[:8] for word in text.split())
+    whole = terms_of(text)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tapes.store.words._PIECE", 16)
+        assert terms_of(text) == whole
+
+
+def test_a_long_text_has_the_terms_of_its_beginning() -> None:
+    text = " ".join(f"n{number}" for number in range(200_000))
+    terms = terms_of_all([text])
+    assert len(terms) == TERM_LIMIT
+    assert {"n0", "n7"} <= terms
+    assert len(terms_of(text)) < 2 * TERM_LIMIT
+
+
+def test_media_in_a_text_are_no_words() -> None:
+    picture = {"type": "image", "image_url": "data:image/png;base64,iVBOR/w0KGgo+AAAA"}
+    link = {"type": "image", "image_url": "https://h.test/cat.png"}
+    asked = ({"type": "text", "text": "look"}, picture, link)
+    span = Span(trace_id="t", span_id="s", kind=SpanKind.LLM, input=asked)
+    assert [each.text for each in said_by(span)] == ["look", "https://h.test/cat.png"]
 
 
 @given(st.text(max_size=60), st.text(min_size=1, max_size=8))

@@ -3,6 +3,7 @@
 Knows nothing of terms or databases.  Pure.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from tapes.rows import Session, Span, SpanKind
 _WORDLESS = frozenset(
     {"image_base64", "data", "thinking_signature", "signature", "encrypted_content", "type"}
 )
+_MEDIA = re.compile(r"data:[^,\s]{0,200};base64,")
 _DEPTH = 40
 
 
@@ -63,7 +65,7 @@ def _texts(blocks: Iterable[Mapping[str, Json]]) -> Iterator[str]:
 def _strings(value: Json, depth: int = 0) -> Iterator[str]:
     """All texts and numbers in a value, media left out."""
     if isinstance(value, str):
-        if value:
+        if value and not _MEDIA.match(value):
             yield value
     elif isinstance(value, dict):
         for name, member in value.items():

@@ -14,13 +14,15 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 
 # Goes up with every change of what terms a text has: an index of another version is made anew.
-VERSION = 1
+VERSION = 2
 
 # Of longer words the beginning is a term: nobody types a whole base64 text.
 WORD_LIMIT = 48
 # A row has at most so many different terms, and so many bytes of them; what is beyond is not found.
 TERM_LIMIT = 20_000
 BYTES_LIMIT = 400_000
+# A long text is read in pieces of this size, until it has more terms than a row may have.
+_PIECE = 64 * 1024
 
 # Marks that tell letters apart, rather than stress them: voiced and half-voiced kana.
 _LETTERS_OWN = "\u3099\u309a"
@@ -34,6 +36,7 @@ _RUNS = (
 _RUN = re.compile(f"[{_RUNS}]+")
 _ASCII = "".join(chr(c).lower() if chr(c).isalnum() else " " for c in range(128))
 _WORD = re.compile(rf"[{_RUNS}]+|[^\W_{_RUNS}]+")
+_GAP = re.compile(r"[\x00-/:-@\[-`{-\x7f]")  # what is of no word, in any script
 
 
 def folded(text: str) -> str:
@@ -46,7 +49,26 @@ def folded(text: str) -> str:
 
 
 def terms_of(text: str) -> set[str]:
-    """All terms under which a text is found."""
+    """The terms under which a text is found: all, or somewhat more than a row may have."""
+    found = set[str]()
+    for piece in _pieces_of(text):
+        found |= _terms_of_piece(piece)
+        if len(found) > TERM_LIMIT:
+            break
+    return found
+
+
+def _pieces_of(text: str) -> Iterator[str]:
+    """A long text cut between words, where it has any."""
+    at = 0
+    while at < len(text):
+        gap = _GAP.search(text, at + _PIECE, at + 2 * _PIECE)
+        end = at + 2 * _PIECE if gap is None else gap.end()
+        yield text[at:end]
+        at = end
+
+
+def _terms_of_piece(text: str) -> set[str]:
     if text.isascii():
         found = set(text.translate(_ASCII).split())
         return {word[:WORD_LIMIT] for word in found} if len(text) > WORD_LIMIT else found
@@ -65,6 +87,8 @@ def terms_of_all(texts: Iterable[str]) -> set[str]:
     found = set[str]()
     for text in texts:
         found |= terms_of(text)
+        if len(found) > TERM_LIMIT:
+            break
     if len(found) <= TERM_LIMIT:
         return found
     kept, size = set[str](), 0
