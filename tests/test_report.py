@@ -11,7 +11,16 @@ import pytest
 from tapes.errors import CassetteMiss, MissingExtra, UnreadableTape
 from tapes.exchange import Exchange, Piece, Request, Response, State
 from tapes.providers.usage import Usage
-from tapes.report import Report, Savings, keep_report, runs_of, savings, unused, usage_of_exchange
+from tapes.report import (
+    KEPT_REFUSALS,
+    Report,
+    Savings,
+    keep_report,
+    runs_of,
+    savings,
+    unused,
+    usage_of_exchange,
+)
 from tapes.tape.base import MemoryTape
 from tapes.tape.jsonl import JsonlTape
 from tests.running import run
@@ -63,6 +72,18 @@ def test_what_a_report_gives_away_cannot_change_it() -> None:
     report.refusals.append("x")
     assert report.used == set()
     assert report.as_dict()["refusals"] == []
+
+
+def test_all_refusals_are_counted_and_the_latest_kept() -> None:
+    report = Report(MemoryTape(), "replay")
+    for number in range(KEPT_REFUSALS + 7):
+        report.refused(CassetteMiss(f"no {number}"))
+    assert report.counts["refused"] == KEPT_REFUSALS + 7
+    assert [report.refusals[0], report.refusals[-1]] == ["no 7", f"no {KEPT_REFUSALS + 6}"]
+    assert [each.message for each in report.refused_since(KEPT_REFUSALS + 5)] == [
+        f"no {KEPT_REFUSALS + 5}", f"no {KEPT_REFUSALS + 6}",
+    ]  # fmt: skip
+    assert report.refused_since(KEPT_REFUSALS + 7) == []
 
 
 # --- savings

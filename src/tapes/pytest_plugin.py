@@ -441,9 +441,9 @@ def pytest_runtest_makereport(
 def _new_refusals(run: _Run) -> "list[Refused]":
     found: list[Refused] = []
     for watched in run.watched:
-        calls = watched.report.refused_calls
-        found += calls[watched.told :] if watched.fails else []
-        watched.told = len(calls)
+        report, told = watched.report, watched.told
+        watched.told = report.counts["refused"]
+        found += report.refused_since(told) if watched.fails else []
     return found
 
 

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,6 +29,9 @@ from tapes.tape.beside import make_local
 from tapes.wire import decoded
 
 log = logging.getLogger(__name__)
+
+# Refusals are all counted, and so many of the latest are kept as they were said.
+KEPT_REFUSALS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Report:
         self._hits: Counter[str] = Counter()
         self._recordings: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
-        self._refusals: list[Refused] = []
+        self._refusals: deque[Refused] = deque(maxlen=KEPT_REFUSALS)
         self._expired: set[str] = set()
         self._lock = threading.Lock()
 
@@ -135,14 +138,14 @@ class Report:
 
     @property
     def refusals(self) -> list[str]:
-        """What every refusal said."""
-        return [refused.message for refused in self.refused_calls]
+        """What the refusals said, in order: the latest that are kept."""
+        return [refused.message for refused in self.refused_since(0)]
 
-    @property
-    def refused_calls(self) -> list["Refused"]:
-        """Every refusal in full, in order."""
+    def refused_since(self, number: int) -> list[Refused]:
+        """The refusals after the first so many, in order: the latest that are kept."""
         with self._lock:
-            return list(self._refusals)
+            new = self._counts["refused"] - number
+            return list(self._refusals)[-new:] if new > 0 else []
 
     @property
     def used(self) -> set[str]:
