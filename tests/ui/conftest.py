@@ -55,7 +55,7 @@ def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         absent("no Chromium is installed: apt-get install chromium")
     with sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         yield chromium
         chromium.close()
 
