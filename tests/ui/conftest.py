@@ -21,8 +21,16 @@ from tests.running import environment
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None
 )
-# No drawing by a processor that is not there: it takes a twelfth of the time of the whole.
-FLAGS = ["--no-sandbox", "--disable-gpu"]
+# Each window of the browser has an address bar that is a page of its own and takes half a second
+# to come, for nobody. The last list of features holds: the rest is what Playwright does without.
+_WITHOUT = (
+    "WebUIOmniboxPopup", "WebUIOmniboxAimPopup",
+    "AvoidCorsURLLoaderRestartOnRedirect", "AvoidUnnecessaryBeforeUnloadCheckSync", "AimEnabled",
+    "DestroyProfileOnBrowserClose", "HttpsFirstBalancedModeAutoEnable", "HttpsUpgrades",
+    "LensOverlay", "MediaRouter", "NetworkTimeServiceQuerying", "OptimizationHints",
+    "PaintHolding", "PreconnectToSearch", "ThirdPartyStoragePartitioning",
+)  # fmt: skip
+FLAGS = ["--no-sandbox", "--disable-gpu", f"--disable-features={','.join(_WITHOUT)}"]
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE_MS = 30_000
