@@ -3,9 +3,9 @@ import json
 from collections.abc import Sequence
 
 from tapes.jsontext import Json
+from tapes.services.beside import Named
 from tapes.services.merging import Aggregate
 from tapes.services.registry import Registry
-from tapes.services.sidework import Named
 
 
 class Slow:

@@ -21,6 +21,16 @@ from tests.running import environment
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None
 )
+# Each window of the browser has an address bar that is a page of its own and takes half a second
+# to come, for nobody. The last list of features holds: the rest is what Playwright does without.
+_WITHOUT = (
+    "WebUIOmniboxPopup", "WebUIOmniboxAimPopup",
+    "AvoidCorsURLLoaderRestartOnRedirect", "AvoidUnnecessaryBeforeUnloadCheckSync", "AimEnabled",
+    "DestroyProfileOnBrowserClose", "HttpsFirstBalancedModeAutoEnable", "HttpsUpgrades",
+    "LensOverlay", "MediaRouter", "NetworkTimeServiceQuerying", "OptimizationHints",
+    "PaintHolding", "PreconnectToSearch", "ThirdPartyStoragePartitioning",
+)  # fmt: skip
+FLAGS = ["--no-sandbox", "--disable-gpu", f"--disable-features={','.join(_WITHOUT)}"]
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE_MS = 30_000
@@ -55,7 +65,7 @@ def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         absent("no Chromium is installed: apt-get install chromium")
     with sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield chromium
         chromium.close()
 

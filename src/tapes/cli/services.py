@@ -66,6 +66,7 @@ def setup_of(
         only_documented=only_documented,
         lenient_tools=lenient_tools,
         pin_file=Path(file.parent) / PINS if pin_tools else None,
+        settles=True,
     )
 
 

@@ -80,6 +80,8 @@ class Setup:
     sandbox: bool = True
     pin_file: Path | None = None
     fetch_s: float = FETCH_S
+    # Whoever runs this process spares what it began with when looking for garbage.
+    settles: bool = False
 
 
 class Host:
@@ -105,7 +107,7 @@ class Host:
         self._aggregate = Aggregate(self.registry, self._merging, own_document)
         self.registry.watch(self._aggregate.refresh_soon)
         self.registry.watch(self._keep_pins)
-        self._tools = _LateTools(self.registry, self.caller)
+        self._tools = _LateTools(self.registry, self.caller, settles=setup.settles)
         self.refresher: Refresher | None = None
         self.app = ServicesApp(
             self.registry,
@@ -234,9 +236,10 @@ class _Endpoint(Protocol):
 class _LateTools:
     """The tools' application, from the first request on; it answers once it is loaded (rule 4)."""
 
-    def __init__(self, registry: Registry, caller: Caller) -> None:
+    def __init__(self, registry: Registry, caller: Caller, *, settles: bool) -> None:
         self._registry = registry
         self._caller = caller
+        self._settles = settles
         self._endpoint: _Endpoint | None = None
         self._serving: asyncio.Future[_Endpoint] | None = None
         self._has_use = asyncio.Event()
@@ -267,8 +270,8 @@ class _LateTools:
         try:
             if self._endpoint is None:
                 self._endpoint = await asyncio.to_thread(_loaded, self._registry, self._caller)
-                if gc.get_freeze_count():
-                    gc.freeze()  # whoever runs this process spares what it began with; this too
+                if self._settles:
+                    gc.freeze()  # this too
             async with self._endpoint.running():
                 serving.set_result(self._endpoint)
                 await asyncio.Event().wait()

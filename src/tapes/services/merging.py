@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tapes.jsontext import Json
+from tapes.services.beside import Named
 from tapes.services.openapi import etag_of
 from tapes.services.registry import Registry, Snapshot
-from tapes.services.sidework import Named, WorkFailed
+from tapes.services.sidework import WorkFailed
 
 log = logging.getLogger(__name__)
 

@@ -13,36 +13,23 @@ import asyncio
 import contextlib
 import os
 import pickle
-import resource
-import signal
-import struct
 import sys
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from collections.abc import Collection, Sequence
+from typing import Any, cast
 
-from tapes.errors import RefusedService, TapesError, Unacceptable
+from tapes.errors import RefusedService, TapesError
 from tapes.jsontext import Json
-from tapes.services import admission, openapi
+from tapes.services import beside
 from tapes.services.admission import Service
+from tapes.services.beside import Named
 from tapes.services.problems import Stage, problem
 
 WORK_S = 30.0
 _IDLE_S = 30.0
-_MEMORY = 3 * 1024 * 1024 * 1024
-_LENGTH = struct.Struct(">Q")
 
 
 class WorkFailed(Exception):
     """The process ended in the middle of the work, or took too long."""
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A document under the name of its service, for merging."""
-
-    name: str
-    document: bytes
 
 
 class Sidework:
@@ -118,10 +105,10 @@ class Sidework:
         assert process.stdin is not None
         assert process.stdout is not None
         data = pickle.dumps((task, arguments), pickle.HIGHEST_PROTOCOL)
-        process.stdin.write(_LENGTH.pack(len(data)))
+        process.stdin.write(beside.LENGTH.pack(len(data)))
         process.stdin.write(data)
         await process.stdin.drain()
-        (length,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
+        (length,) = beside.LENGTH.unpack(await process.stdout.readexactly(beside.LENGTH.size))
         found: tuple[str, Any] = pickle.loads(await process.stdout.readexactly(length))
         return found
 
@@ -132,7 +119,7 @@ class Sidework:
             process = self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                __name__,
+                beside.__name__,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -162,43 +149,3 @@ class Sidework:
         if process.stdin is not None:
             process.stdin.close()
         await process.wait()
-
-
-# --- in the other process ---------------------------------------------------------------------
-
-
-def _admit(document: bytes, source: str, contracts: Collection[str], lenient: bool) -> Service:
-    return admission.admit(document, source, contracts, lenient=lenient)
-
-
-_WORK: dict[str, Callable[..., Service | bytes]] = {"admit": _admit, "merge": openapi.aggregate}
-
-
-def _work() -> None:
-    """Do what comes until no more comes."""
-    # The host ends on Ctrl-C, and this with it, in its own time.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    given, answers = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # nothing but answers goes there
-    while head := given.read(_LENGTH.size):
-        task, arguments = pickle.loads(given.read(_LENGTH.unpack(head)[0]))
-        answer: tuple[str, Any]
-        try:
-            answer = ("done", _WORK[task](*arguments))
-        except Unacceptable as error:
-            answer = ("refused", error)
-        except MemoryError:
-            answer = ("memory", None)
-        _give(answers, answer)
-
-
-def _give(answers: BinaryIO, answer: tuple[str, Any]) -> None:
-    data = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
-    answers.write(_LENGTH.pack(len(data)))
-    answers.write(data)
-    answers.flush()
-
-
-if __name__ == "__main__":
-    _work()
