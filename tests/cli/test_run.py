@@ -69,6 +69,16 @@ def test_a_miss_that_the_program_swallowed_makes_the_run_fail(tmp_path: Path) ->
     assert "t.jsonl" in ended.err
 
 
+def test_what_records_it_records_in_the_same_place_and_way(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "config.toml").write_text('[proxy]\ntape = "elsewhere.jsonl"\n')
+    flags = ("--config-dir", "conf", "--ordered", "--no-log")
+    told = "tapes run --mode record --config-dir conf --ordered --no-log -- "
+    assert f"to record it: DEMO_LIVE=1 {told}" in ran(tmp_path, *flags, *python(ASK, "hello")).err
+    report = json.loads(ran(tmp_path, *flags, "--json", *python(ASK, "hello")).err)
+    assert report["misses"][0]["remedy"].startswith(f"to record it: DEMO_LIVE=1 {told}")
+
+
 def test_the_run_ends_as_its_command_ends(tmp_path: Path) -> None:
     assert ran(tmp_path, *python("import sys; sys.exit(7)")).status == 7
     killed = python("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")

@@ -75,6 +75,7 @@ class Log:
         self._bounds = bounds or Bounds()
         self._redactor = redactor or Redactor(keep=KEPT_HEADERS)
         self._woken: Callable[[], None] = _nobody
+        self._told: Callable[[str], None] = _no_one
         self._begin()
 
     def _begin(self) -> None:
@@ -106,6 +107,10 @@ class Log:
     def woken_by(self, wake: Callable[[], None]) -> None:
         """Have this called when turns were kept."""
         self._woken = wake
+
+    def told_by(self, tell: Callable[[str], None]) -> None:
+        """Have this called with the request id of each turn that was noticed from now on."""
+        self._told = tell
 
     # --- noticing
 
@@ -194,6 +199,7 @@ class Log:
                 continue
             if reason is not None:
                 self.drop(_url(noticed), reason)
+            self._told(turn.request_id)
             turns.append(turn)
         return turns
 
@@ -445,6 +451,10 @@ class Log:
 
 def _nobody() -> None:
     """Nobody is woken."""
+
+
+def _no_one(_request_id: str) -> None:
+    """No one is told."""
 
 
 def _url(noticed: Noticed) -> str:

@@ -179,6 +179,11 @@ def cut(text: str, size: int) -> str:
     return text + "…"
 
 
+def one_line(text: str) -> str:
+    """A text on one line, without what a terminal would obey."""
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+
+
 def facts(*pairs: tuple[str, object]) -> None:
     """Names and values, one a line; what is None is left out."""
     known = [(name, value) for name, value in pairs if value is not None]

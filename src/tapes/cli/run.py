@@ -5,7 +5,7 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -15,6 +15,7 @@ import click
 from tapes.capture.asked import ProxyMode
 from tapes.capture.control import misses_of, report_of
 from tapes.cli.serve import limits_of, log_of, proxy_options, settings_of
+from tapes.config import Settings
 from tapes.exchange import Request
 from tapes.guard import guarded
 from tapes.lanes import allowed_of
@@ -70,7 +71,9 @@ def run(
       tapes run --mode record --budget 20 --tape review.jsonl -- claude -p "Review this"
     """
     flags = {"proxy.tape": tape, "proxy.mode": mode, "proxy.pace": pace, "proxy.listen": "0"}
-    recording = _recording(command, tape, upstreams)
+    said = {"--tape": tape, "--config-dir": config_dir}
+    switches = {"--ordered": ordered, "--log": keeps_log is True, "--no-log": keeps_log is False}
+    recording = _recording(command, said, switches, upstreams)
     flags |= {"proxy.log": keeps_log}
     settings = settings_of(flags, upstreams, config_dir)
     setup = proxy_setup(
@@ -81,20 +84,31 @@ def run(
         further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"]),
     )
     further = None if no_guard else allowed_of(allow).entries
-    with log_of(settings) as watcher, proxy_in_thread(setup, watcher=watcher) as server:
+    calls: list[str] = []
+    with (
+        log_of(settings, calls.append) as watcher,
+        proxy_in_thread(setup, watcher=watcher) as server,
+    ):
         status = _ended(command, server, further)
         told = {**report_of(server.desk), **misses_of(server.desk)}
+        for miss in told["misses"]:
+            miss["remedy"] = miss["remedy"].replace(RECORD, recording)
         tallies = [tally_of(cassette) for cassette in setup.shelf]
-    report = {"command": list(command), "exit_status": status, **told}
+    if watcher is not None:
+        told["log"] = dict(watcher.counts())  # by now it has kept the last of them
     refused = server.desk.refused
+    speaks = as_json or bool(refused) or not quiet
+    sessions, opening = _became(settings, calls if speaks or report_file else (), config_dir)
+    report = {"command": list(command), "exit_status": status, **told, "sessions": sessions}
     if report_file:
         Path(report_file).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     if as_json:
         click.echo(json.dumps(report, indent=2), err=True)
-    elif refused or not quiet:
+    elif speaks:
         for tally in tallies:
-            click.echo("\n".join(f"tapes: {line}" for line in tally.lines()), err=True)
+            _tell(tally.lines())
         _tell_misses(server, recording)
+        _tell(opening)
     return REFUSED if refused and not status else status
 
 
@@ -191,12 +205,38 @@ def _wait_for_child(_number: int, _frame: FrameType | None) -> None:
     """The child decides what a signal of the terminal means; see `_LEFT_TO_CHILD`."""
 
 
-def _recording(command: Sequence[str], tape: str | None, upstreams: Mapping[str, str]) -> str:
-    """The command that records what this one asked for."""
-    options = ["--mode", "record", *(("--tape", tape) if tape else ())]
+def _recording(
+    command: Sequence[str],
+    said: Mapping[str, str | None],
+    switches: Mapping[str, bool],
+    upstreams: Mapping[str, str],
+) -> str:
+    """The command that records what this one asked for, in the same place and way."""
+    options = ["--mode", "record"]
+    for name, value in said.items():
+        options += [] if value is None else [name, value]
+    options += [name for name, is_on in switches.items() if is_on]
     for name, url in upstreams.items():
         options += ["--upstream", f"{name}={url}" if name else url]
     return shlex.join(["tapes", "run", *options, "--", *command])
+
+
+def _became(
+    settings: Settings, calls: Sequence[str], config_dir: str | None
+) -> tuple[list[dict[str, object]], list[str]]:
+    """The sessions that calls became, for programs, and the lines that say how to open them."""
+    if not calls:
+        return [], []
+    # It brings the database's parts with it.
+    from tapes.cli.became import became
+
+    found = became(settings, calls, config_dir)
+    return found.as_json(), list(found.lines())
+
+
+def _tell(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(f"tapes: {line}", err=True)
 
 
 def _tell_misses(server: ProxyServer, recording: str) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -130,10 +130,12 @@ def settings_of(
 
 
 @contextlib.contextmanager
-def log_of(settings: Settings) -> Iterator[LogWatcher | None]:
+def log_of(
+    settings: Settings, tell: Callable[[str], None] | None = None
+) -> Iterator[LogWatcher | None]:
     """The log that a proxy keeps; None where it keeps none: in every mode but `pass`, if not asked.
 
-    Raises what opening a store raises.
+    `tell` is told the request id of each turn. Raises what opening a store raises.
     """
     said = settings["proxy.log"]
     if not (settings["proxy.mode"] == ProxyMode.PASS if said is None else said):
@@ -152,6 +154,8 @@ def log_of(settings: Settings) -> Iterator[LogWatcher | None]:
     from tapes.keeping import keeping
 
     with keeping(where) as kept:
+        if tell is not None:
+            kept.log.told_by(tell)
         yield LogWatcher(kept)
 
 

@@ -19,6 +19,7 @@ from tapes.cli.output import (
     json_option,
     money,
     note,
+    one_line,
     size,
     when,
     write,
@@ -114,7 +115,7 @@ def _row(table: Table, listed: Listed) -> None:
         session.total_tokens if session.total_tokens is not None else "-",
         _cost(session.total_cost_usd, session.unpriced_calls),
         session.id[:8],
-        _plain(display_title(session, listed.notes)),
+        one_line(display_title(session, listed.notes)),
         color="red" if session.derived_status == "failed" else None,
     )
 
@@ -123,11 +124,6 @@ def _cost(cost: Any, unpriced: int) -> str:
     if cost is None:
         return "-"
     return money(cost) + ("+" if unpriced else "")
-
-
-def _plain(text: str) -> str:
-    """A text on one line, without what a terminal would obey."""
-    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
 
 
 # --- show -------------------------------------------------------------------------------------
@@ -180,7 +176,7 @@ def _show_head(listed: Listed) -> None:
         cost += f" + {count(session.unpriced_calls, 'unpriced call')}"
     facts(
         ("session", session.id),
-        ("title", _plain(display_title(session, listed.notes))),
+        ("title", one_line(display_title(session, listed.notes))),
         ("agent", " ".join(filter(None, (session.harness_id, session.harness_version)))),
         ("its own id", session.harness_session_id),
         ("folder", session.cwd or None),
@@ -248,7 +244,7 @@ def _texts(blocks: tuple[dict[str, Any], ...], name: str) -> str:
 
 
 def _cut(text: str, full: bool) -> str:
-    plain = _plain(text)
+    plain = one_line(text)
     return plain if full or len(plain) <= 100 else f"{plain[:99]}…"
 
 
