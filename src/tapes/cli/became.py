@@ -31,11 +31,11 @@ PING = b'"pong"'
 _SHOWN = 3
 _TITLE = 60
 # What another who derives may take for the last calls; this process has derived what it could.
-_PATIENCE_S = 2.0
+_PATIENCE_S = 5.0
 _LOOK_S = 0.05
-# A server of this machine says at once that it is there, and takes little longer to look.
-_PING_S = 0.3
-_ANSWER_S = 1.0
+# Where nobody listens that is known at once; a server of ours is waited for on a busy machine too.
+_PING_S = 1.0
+_ANSWER_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
