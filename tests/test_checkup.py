@@ -83,6 +83,19 @@ def test_upstreams_are_those_that_are_named_declared_or_have_a_key() -> None:
     assert only == ["upstream vllm"]
 
 
+def test_an_upstream_that_the_environment_names_is_reached_there() -> None:
+    port = closed_port()
+    environ = {
+        "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",
+        "ANTHROPIC_BASE_URL": "http://127.0.0.1:8080/anthropic",  # the proxy itself: for clients
+        "OPENAI_API_KEY": "k",
+    }
+    (told,) = (f for f in findings(read_settings(PROXY, {}, environ={}), environ)
+               if f.check.startswith("upstream"))  # fmt: skip
+    assert (told.check, told.level) == ("upstream openai", Level.FAILURE)
+    assert told.what.startswith(f"127.0.0.1:{port} does not answer")
+
+
 @pytest.fixture
 def on_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that is no memory, as those of tests may be: beside the tests."""

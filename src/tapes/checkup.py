@@ -23,7 +23,9 @@ from pathlib import Path
 from tapes.capture.routes import KNOWN_UPSTREAMS, Upstream
 from tapes.config import FOLDER, Settings
 from tapes.errors import TapesError
+from tapes.listening import Listen
 from tapes.lives import BEAT_S, lives_in, machine_start
+from tapes.pointing import upstreams_set_in
 from tapes.tape.base import MemoryTape, Tape
 from tapes.tape.kinds import kind_of, open_tape
 
@@ -95,6 +97,7 @@ def _upstreams(
 ) -> Iterator[tuple[Upstream, bool]]:
     """The upstreams to reach, and whether somebody asked for each by name."""
     declared: dict[str, str] = dict(settings["proxy.upstreams"])
+    declared |= upstreams_set_in(environ, declared, Listen.of(settings["proxy.listen"]))
     default = settings["proxy.upstream"]
     if default is not None:
         declared["default"] = KNOWN_UPSTREAMS.get(default, declared.get(default, default))

@@ -34,6 +34,7 @@ from tapes.config import Settings
 from tapes.errors import BadSetting
 from tapes.listening import Listen as Listen
 from tapes.lives import BEAT_S, Living
+from tapes.pointing import leads_to
 from tapes.tape.base import Tape
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ def proxy_setup(
     limits = Limits.of(os.environ) if limits is None else limits
     latch = latch_is_on(os.environ)
     upstreams = {**(further_upstreams or {}), **settings["proxy.upstreams"]}
+    _require_elsewhere({**settings["proxy.upstreams"], "": settings["proxy.upstream"]}, listen)
     routes = Routes.of(upstreams, settings["proxy.upstream"], any_url=listen.is_loopback)
 
     def opened(tape: str | Tape) -> Cassette:
@@ -82,6 +84,17 @@ def proxy_setup(
         body_limit=settings["proxy.body_limit"],
         pace=settings["proxy.pace"],
     )
+
+
+def _require_elsewhere(upstreams: Mapping[str, str | None], listen: Listen) -> None:
+    """A proxy that sends on to itself would never answer. Raises BadSetting."""
+    for name, url in upstreams.items():
+        if url is not None and leads_to(url, listen):
+            what = f"upstream {name}" if name else "the default upstream"
+            raise BadSetting(
+                f"{what} {url} is where this proxy listens: it would send on to itself",
+                "name the provider: https://…, or listen elsewhere: --listen 127.0.0.1:8090",
+            )
 
 
 def _mode(settings: Settings) -> ProxyMode:

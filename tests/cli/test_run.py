@@ -121,6 +121,42 @@ def test_the_report_can_be_written_for_programs(tmp_path: Path) -> None:
     assert report["misses"] == []
 
 
+def test_a_misspelt_option_is_no_command(tmp_path: Path) -> None:
+    ended = ran(tmp_path, "--moed", "record", *python("open('ran', 'w')"))
+    assert (ended.status, ended.out) == (2, "")
+    assert "No such option '--moed'. (Did you mean one of: '--mode', '--ordered'?)" in ended.err
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("place", [".", "absent/report.json"])
+def test_where_no_report_can_be_written_nothing_is_run(tmp_path: Path, place: str) -> None:
+    ended = ran(tmp_path, "--report", place, *python("open('ran', 'w')"))
+    assert (ended.status, ended.out) == (2, "")
+    assert f"--report {place} cannot be written\n" in ended.err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_report_that_could_not_be_written_in_the_end_is_told(tmp_path: Path) -> None:
+    gone = "import os; os.rmdir('reports')"
+    (tmp_path / "reports").mkdir()
+    ended = ran(tmp_path, "--report", "reports/r.json", *python(gone))
+    assert ended.status == 4
+    assert "0 served" in ended.err
+    assert "the report reports/r.json cannot be written: No such file or directory\n" in ended.err
+
+
+def test_the_status_is_the_commands_where_nobody_hears_the_report(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command("run", *python("import sys; sys.stdin.read(); sys.exit(7)")),
+        cwd=tmp_path, env=environment(), stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stderr.close()
+        process.stdin.close()
+        assert process.wait(30) == 7
+
+
 def test_a_wrong_setting_runs_nothing(tmp_path: Path) -> None:
     ended = ran(tmp_path, "--mode", "rewind", *python("open('ran', 'w')"))
     assert ended.status == 2

@@ -6,7 +6,7 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -16,9 +16,11 @@ from tapes.capture.asked import ProxyMode
 from tapes.capture.control import misses_of, report_of
 from tapes.cli.serve import limits_of, log_of, proxy_options, settings_of
 from tapes.config import Settings
+from tapes.errors import BadSetting, UnwritableTape
 from tapes.exchange import Request
 from tapes.guard import guarded
 from tapes.lanes import allowed_of
+from tapes.listening import Listen
 from tapes.pointing import CODEX_LOGIN_PATH, command_for, pointed_at, upstreams_set_in
 from tapes.refusals import RECORD
 from tapes.server import ProxyServer, proxy_in_thread, proxy_setup
@@ -34,7 +36,7 @@ _LEFT_TO_CHILD = (signal.SIGINT, signal.SIGQUIT)
 _SHOWN_MISSES = 10
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @proxy_options
 @click.option("--allow", multiple=True, metavar="HOST[:PORT]", help="Let Python reach this too.")
 @click.option("--no-guard", is_flag=True, help="Let Python reach every host, in replay too.")
@@ -70,6 +72,8 @@ def run(
       tapes run -- pytest
       tapes run --mode record --budget 20 --tape review.jsonl -- claude -p "Review this"
     """
+    if report_file:
+        _require_room(report_file)
     flags = {"proxy.tape": tape, "proxy.mode": mode, "proxy.pace": pace, "proxy.listen": "0"}
     said = {"--tape": tape, "--config-dir": config_dir}
     switches = {"--ordered": ordered, "--log": keeps_log is True, "--no-log": keeps_log is False}
@@ -81,7 +85,9 @@ def run(
         token=None,
         limits=limits_of(budget),
         repeated="ordered" if ordered else "reuse",
-        further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"]),
+        further_upstreams=upstreams_set_in(
+            os.environ, settings["proxy.upstreams"], Listen.of(settings["proxy.listen"])
+        ),
     )
     further = None if no_guard else allowed_of(allow).entries
     calls: list[str] = []
@@ -100,16 +106,18 @@ def run(
     speaks = as_json or bool(refused) or not quiet
     sessions, opening = _became(settings, calls if speaks or report_file else (), config_dir)
     report = {"command": list(command), "exit_status": status, **told, "sessions": sessions}
-    if report_file:
-        Path(report_file).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    if as_json:
-        click.echo(json.dumps(report, indent=2), err=True)
-    elif speaks:
-        for tally in tallies:
-            _tell(tally.lines())
-        _tell_misses(server, recording)
-        _tell(opening)
-    return REFUSED if refused and not status else status
+    with suppress(OSError):  # nobody may hear it any more; the command has ended all the same
+        if as_json:
+            click.echo(json.dumps(report, indent=2), err=True)
+        elif speaks:
+            for tally in tallies:
+                _tell(tally.lines())
+            _tell_misses(server, recording)
+            _tell(opening)
+    status = REFUSED if refused and not status else status
+    if report_file and not _is_written(report_file, report):
+        return status or UnwritableTape.exit_status
+    return status
 
 
 def _ended(command: Sequence[str], server: ProxyServer, further: tuple[str, ...] | None) -> int:
@@ -232,6 +240,26 @@ def _became(
 
     found = became(settings, calls, config_dir)
     return found.as_json(), list(found.lines())
+
+
+def _require_room(report_file: str) -> None:
+    """What a run costs is not spent where nothing can come of its report. Raises BadSetting."""
+    file = Path(report_file)
+    place = file if file.exists() else file.parent
+    if file.is_dir() or not file.parent.is_dir() or not os.access(place, os.W_OK):
+        raise BadSetting(
+            f"--report {report_file} cannot be written", "name a file in a folder that is there"
+        )
+
+
+def _is_written(report_file: str, report: Mapping[str, object]) -> bool:
+    try:
+        Path(report_file).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        with suppress(OSError):
+            _tell([f"the report {report_file} cannot be written: {error.strerror}"])
+        return False
+    return True
 
 
 def _tell(lines: Iterable[str]) -> None:

@@ -216,7 +216,7 @@ def proxy(
         token=token.hash,
         limits=limits_of(budget),
         repeated="ordered" if ordered else "reuse",
-        further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"]),
+        further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"], address),
     )
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     lives = settings.folder or Path(FOLDER)

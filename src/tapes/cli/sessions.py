@@ -22,6 +22,7 @@ from tapes.cli.output import (
     one_line,
     size,
     when,
+    width,
     write,
     write_json,
     write_json_list,
@@ -80,10 +81,9 @@ def list_(
             now = time.time_ns()
             write_json_list({}, "sessions", (session_item(each, now) for each in found))
             return
-        table = Table(started=16, status=9, turns=-5, tokens=-8, cost=-9, id=8, title=40)
-        shown = 0
+        table, shown = SessionTable(), 0
         for listed in found:
-            _row(table, listed)
+            table.row(listed)
             shown += 1
         total = log.count(Noun.SESSIONS, where)
         if not total.value:
@@ -106,18 +106,40 @@ def _rows(log: Project, ask: Ask, limit: int) -> Iterator[Listed]:
         ask = Ask(ask.where, ask.sort, ask.descending, page.next_cursor, min(left, MOST))
 
 
-def _row(table: Table, listed: Listed) -> None:
-    session = listed.session
-    table.row(
-        when(time_text(session.started_at)),
-        session.derived_status,
-        session.turn_count,
-        session.total_tokens if session.total_tokens is not None else "-",
-        _cost(session.total_cost_usd, session.unpriced_calls),
-        session.id[:8],
-        one_line(display_title(session, listed.notes)),
-        color="red" if session.derived_status == "failed" else None,
-    )
+# A terminal with fewer columns gets fewer of ours.
+_WIDE = 80
+
+
+class SessionTable:
+    """Sessions, as much of each as there is room for."""
+
+    def __init__(self) -> None:
+        room = width()
+        self._is_wide = room is None or room >= _WIDE
+        self._table = (
+            Table(started=16, status=9, turns=-5, tokens=-8, cost=-9, id=8, title=40)
+            if self._is_wide
+            else Table(started=10, id=8, title=40)
+        )
+
+    def row(self, listed: Listed) -> None:
+        """One session."""
+        session = listed.session
+        started, title = (
+            when(time_text(session.started_at)), one_line(display_title(session, listed.notes)),
+        )  # fmt: skip
+        cells: list[object] = [
+            started,
+            session.derived_status,
+            session.turn_count,
+            session.total_tokens if session.total_tokens is not None else "-",
+            _cost(session.total_cost_usd, session.unpriced_calls),
+            session.id[:8],
+            title,
+        ]
+        if not self._is_wide:
+            cells = [started[:10], session.id[:8], title]
+        self._table.row(*cells, color="red" if session.derived_status == "failed" else None)
 
 
 def _cost(cost: Any, unpriced: int) -> str:
