@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
@@ -210,11 +211,12 @@ def _store(tape: str, folder: Path) -> Iterator[Finding]:
     if kind == "postgres":
         yield Finding("disk", Level.OK, "the server's; it promised to keep what it acknowledged")
         return
-    yield _writable(_folder_of(tape))
+    yield writable(_folder_of(tape))
     yield _survives(_folder_of(tape), folder)
 
 
-def _writable(folder: Path) -> Finding:
+def writable(folder: Path) -> Finding:
+    """Whether a folder keeps a file durably."""
     probe = folder / f".tapes-probe.{os.getpid()}"
     begun = time.monotonic()
     try:
@@ -228,7 +230,8 @@ def _writable(folder: Path) -> Finding:
             f"check who may write there: ls -ld {folder}",
         )  # fmt: skip
     finally:
-        probe.unlink(missing_ok=True)
+        with suppress(OSError):  # why it could not be made is told
+            probe.unlink(missing_ok=True)
     took = (time.monotonic() - begun) * 1000
     return Finding("disk", Level.OK, f"{folder} keeps a file durably in {took:.1f} ms")
 

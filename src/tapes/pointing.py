@@ -77,23 +77,9 @@ def upstreams_set_in(
     found: dict[str, str] = {}
     for name, upstream, _ in _POINTERS:
         origin = _origin(environ.get(name, ""))
-        if origin is not None and upstream not in declared and not leads_to(origin, own):
+        if origin is not None and upstream not in declared and not own.is_meant_by(origin):
             found.setdefault(upstream, origin)
     return found
-
-
-def leads_to(url: str, listen: Listen) -> bool:
-    """Whether a base URL leads to who listens there, as far as its text tells."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:
-        return False
-    there = Listen(parts.hostname or "", port)
-    if not port or port != listen.port:
-        return False
-    everywhere = listen.host in ("0.0.0.0", "::")
-    return there.host == listen.host or (there.is_loopback and (listen.is_loopback or everywhere))
 
 
 def pointed_at(address: str, environ: Mapping[str, str], *, replays: bool) -> dict[str, str]:

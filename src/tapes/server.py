@@ -34,7 +34,6 @@ from tapes.config import Settings
 from tapes.errors import BadSetting
 from tapes.listening import Listen as Listen
 from tapes.lives import BEAT_S, Living
-from tapes.pointing import leads_to
 from tapes.tape.base import Tape
 
 log = logging.getLogger(__name__)
@@ -71,7 +70,9 @@ def proxy_setup(
     latch = latch_is_on(os.environ)
     upstreams = {**(further_upstreams or {}), **settings["proxy.upstreams"]}
     _require_elsewhere({**settings["proxy.upstreams"], "": settings["proxy.upstream"]}, listen)
-    routes = Routes.of(upstreams, settings["proxy.upstream"], any_url=listen.is_loopback)
+    routes = Routes.of(
+        upstreams, settings["proxy.upstream"], any_url=listen.is_loopback, own=listen
+    )
 
     def opened(tape: str | Tape) -> Cassette:
         return Cassette(tape, str(mode), limits=limits, latch=latch, repeated=repeated)
@@ -89,7 +90,7 @@ def proxy_setup(
 def _require_elsewhere(upstreams: Mapping[str, str | None], listen: Listen) -> None:
     """A proxy that sends on to itself would never answer. Raises BadSetting."""
     for name, url in upstreams.items():
-        if url is not None and leads_to(url, listen):
+        if url is not None and listen.is_meant_by(url):
             what = f"upstream {name}" if name else "the default upstream"
             raise BadSetting(
                 f"{what} {url} is where this proxy listens: it would send on to itself",

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shlex
 import shutil
 import signal
 import subprocess
@@ -67,6 +68,17 @@ def test_a_miss_that_the_program_swallowed_makes_the_run_fail(tmp_path: Path) ->
     assert "tapes: refused POST /v1/chat/completions: cassette miss" in ended.err
     assert "to record it: DEMO_LIVE=1 tapes run --mode record --tape t.jsonl -- " in ended.err
     assert "t.jsonl" in ended.err
+
+
+def test_what_is_to_be_typed_for_all_refusals_is_told_once(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys\n"
+        "for n in '123': subprocess.run([sys.executable, '-c', sys.argv[1], n])"
+    )
+    ended = ran(tmp_path, *python(code, ASK))
+    assert ended.err.count("tapes: refused POST") == 3
+    assert ended.err.count("to record it: DEMO_LIVE=1 tapes run --mode record") == 1
+    assert shlex.quote(code) in ended.err  # as it can be pasted
 
 
 def test_what_records_it_records_in_the_same_place_and_way(tmp_path: Path) -> None:

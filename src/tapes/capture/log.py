@@ -41,6 +41,7 @@ _FIRST_PAUSE_S = 0.05
 _LOOK_S = 1.0
 # How often it is said that turns are being lost.
 _SAY_S = 10.0
+_AGAIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,21 @@ class Bounds:
     slow_s: float = 1.0
     longest_pause_s: float = 10.0
     closing_s: float = 10.0
+
+
+class News:
+    """Whether something is worth saying: the same trouble is told once a minute."""
+
+    def __init__(self) -> None:
+        self._said: tuple[str, float] | None = None
+
+    def is_news(self, text: str) -> bool:
+        """Whether it was not said lately; from now on it was."""
+        now = time.monotonic()
+        if self._said is not None and self._said[0] == text and now - self._said[1] < _AGAIN_S:
+            return False
+        self._said = (text, now)
+        return True
 
 
 class Log:
@@ -96,6 +112,7 @@ class Log:
         self._counts: Counter[str] = Counter()
         self._drops: Counter[tuple[str, str, str]] = Counter()
         self._is_down = False
+        self._down = News()
         self._lost_unsaid = 0
         self._lost_said_at = -_SAY_S
         self._cleaning = threading.Thread(target=self._clean, name="tapes log, cleaning")
@@ -396,6 +413,7 @@ class Log:
         with self._lock:
             self._is_down = False
             lost, self._lost_unsaid = self._lost_unsaid, 0
+        self._down = News()
         log.warning("the log takes turns again%s", f"; {lost} more were lost" if lost else "")
 
     def _say_down(self, error: Exception) -> None:
@@ -403,7 +421,8 @@ class Log:
             self._is_down = True
             self._counts["failures"] += 1
         if isinstance(error, TapesError):
-            log.warning("the log goes on later, turns wait on disk: %s", error.message)
+            if self._down.is_news(error.message):
+                log.warning("the log goes on later, turns wait on disk: %s", error.message)
         else:
             log.exception("the log goes on later, turns wait on disk")
 

@@ -53,10 +53,11 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Became:
-    """What became of the calls of a run: sessions, and how many are not in the log yet."""
+    """What became of the calls of a run: sessions, how many are not in the log yet, or never."""
 
     sessions: tuple[Session, ...] = ()
     waiting: int = 0
+    lost: int = 0
     problem: str = ""
     more: tuple[str, ...] = ()  # options of the commands that open them
 
@@ -76,15 +77,22 @@ class Became:
             yield f"and {count(len(self.sessions) - _SHOWN, 'session')} more: {listed}"
         if self.sessions and self.sessions[0].url is None:
             yield f"to see them in a browser: {self._typed('serve', 'api')}"
-        if self.waiting:
+        if self.lost:
+            yield f"{count(self.lost, 'call')} lost: neither the log nor its spool could be written"
+        if self.waiting > 0:
             yield f"{count(self.waiting, 'call')} not in the log yet: {self.problem}"
 
     def _typed(self, *words: str) -> str:
         return shlex.join(["tapes", *words, *self.more])
 
 
-def became(settings: Settings, calls: Sequence[str], config_dir: str | None) -> Became:
-    """What the calls of these request ids are in the log now. Raises nothing of ours."""
+def became(
+    settings: Settings, calls: Sequence[str], config_dir: str | None, *, lost: int = 0
+) -> Became:
+    """What the calls of these request ids are in the log now. Raises nothing of ours.
+
+    `lost` are those of which the log says that nothing could take them.
+    """
     more = ("--config-dir", config_dir) if config_dir else ()
     if not calls:
         return Became(more=more)
@@ -96,12 +104,12 @@ def became(settings: Settings, calls: Sequence[str], config_dir: str | None) -> 
             sessions = _sessions(log, heads)
     except TapesError as error:
         waits = f"{error.message}; {_waits(where)}"
-        return Became(waiting=len(set(calls)), problem=waits, more=more)
+        return Became((), len(set(calls)) - lost, lost, waits, more)
     base = _server_of(sessions, config_dir)
     if base is not None:
         sessions = [replace(each, url=f"{base}/#/session/{each.id}") for each in sessions]
-    missing = len(set(calls)) - len(heads)
-    return Became(tuple(sessions), missing, _waits(where), more)
+    missing = len(set(calls)) - len(heads) - lost
+    return Became(tuple(sessions), missing, lost, _waits(where), more)
 
 
 def _waits(where: Where) -> str:

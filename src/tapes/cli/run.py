@@ -104,7 +104,9 @@ def run(
         told["log"] = dict(watcher.counts())  # by now it has kept the last of them
     refused = server.desk.refused
     speaks = as_json or bool(refused) or not quiet
-    sessions, opening = _became(settings, calls if speaks or report_file else (), config_dir)
+    lost = dict(told["log"] or {}).get("lost", 0)
+    wanted = calls if speaks or report_file else ()
+    sessions, opening = _became(settings, wanted, config_dir, lost)
     report = {"command": list(command), "exit_status": status, **told, "sessions": sessions}
     with suppress(OSError):  # nobody may hear it any more; the command has ended all the same
         if as_json:
@@ -230,7 +232,7 @@ def _recording(
 
 
 def _became(
-    settings: Settings, calls: Sequence[str], config_dir: str | None
+    settings: Settings, calls: Sequence[str], config_dir: str | None, lost: int
 ) -> tuple[list[dict[str, object]], list[str]]:
     """The sessions that calls became, for programs, and the lines that say how to open them."""
     if not calls:
@@ -238,7 +240,7 @@ def _became(
     # It brings the database's parts with it.
     from tapes.cli.became import became
 
-    found = became(settings, calls, config_dir)
+    found = became(settings, calls, config_dir, lost=lost)
     return found.as_json(), list(found.lines())
 
 
@@ -269,10 +271,14 @@ def _tell(lines: Iterable[str]) -> None:
 
 def _tell_misses(server: ProxyServer, recording: str) -> None:
     desk = server.desk
-    for miss in list(desk.misses)[:_SHOWN_MISSES]:
+    shown = list(desk.misses)[:_SHOWN_MISSES]
+    remedies = [miss.remedy.splitlines() for miss in shown]
+    for miss, remedy, following in zip(shown, remedies, [*remedies, []][1:], strict=True):
         click.echo(f"tapes: refused {miss.method} {miss.path}: {miss.message}", err=True)
-        if miss.remedy:
-            remedy = miss.remedy.replace(RECORD, recording)
-            click.echo("\n".join(f"  {line}" for line in remedy.splitlines()), err=True)
+        # What is to be typed for all of them is told once, after the last.
+        lines = remedy[:-1] if remedy[-1:] == following[-1:] else remedy
+        # A command of several lines is not indented: it is to be pasted as it is.
+        told = "".join(f"  {line.replace(RECORD, recording)}\n" for line in lines)
+        click.echo(told, err=True, nl=False)
     if desk.refused > _SHOWN_MISSES:
         click.echo(f"tapes: and {desk.refused - _SHOWN_MISSES} more", err=True)

@@ -241,7 +241,7 @@ def _token(settings: Settings, listen: Listen, *, new_token: bool, section: str 
         return Token(given)
     file = (settings.folder or Path(FOLDER)) / f"{section}-token"
     if file.is_file() and not new_token:
-        return Token(file.read_text().strip())
+        return Token(file.read_text().strip(), file=file)
     if listen.is_loopback and not new_token:
         return Token(None)
     token = new_here(file)
@@ -254,6 +254,8 @@ def _tell(server: ProxyServer, settings: Settings, token: Token) -> None:
     lines = [f"tapes proxy: {base} ({setup.mode})"]
     if token.made is not None:
         lines.append(f"  token (shown once, kept hashed in {token.file}): {token.made}")
+    elif token.file is not None:
+        lines.append(f"  every client needs the token of {token.file}; --new-token makes another")
     lines += [f"  {c.tape.path}: {len(c.tape.keys())} answers" for c in setup.shelf]
     if setup.mode in (ProxyMode.RECORD, ProxyMode.LIVE):
         lines += [f"  {_permission(c.live_is_permitted)}" for c in setup.shelf][:1]
@@ -263,7 +265,7 @@ def _tell(server: ProxyServer, settings: Settings, token: Token) -> None:
         lines.append(f"  settings: {settings.folder}")
     if isinstance(server.desk.watcher, LogWatcher):
         lines.append(f"  the log: {Where.in_settings(settings)}")
-    lines.append(f"  the report: curl {base}/_tapes/report")
+    lines.append(f"  the report: curl {base}{_prefix(server)}/_tapes/report")
     click.echo("\n".join(lines), err=True)
     sys.stderr.flush()
 
@@ -285,8 +287,11 @@ def _tell_json(server: ProxyServer, settings: Settings, token: Token) -> None:
 
 
 def _variables(server: ProxyServer) -> dict[str, str]:
-    prefix = "" if server.setup.access.token is None else "/~TOKEN"
-    return variables_of(server.address + prefix)
+    return variables_of(server.address + _prefix(server))
+
+
+def _prefix(server: ProxyServer) -> str:
+    return "" if server.setup.access.token is None else "/~TOKEN"
 
 
 def _permission(permitted: bool) -> str:
