@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tapes import checkup
-from tapes.checkup import Finding, Level, file_system_of, findings, newest_date_in
+from tapes.checkup import Finding, Level, file_system_of, findings, newest_date_in, writable
 from tapes.config import PROXY, read_settings
 from tapes.lives import Life, Living, machine_start
 from tests.servers import Received, Wire, answer, closed_port, serving
@@ -83,6 +83,19 @@ def test_upstreams_are_those_that_are_named_declared_or_have_a_key() -> None:
     assert only == ["upstream vllm"]
 
 
+def test_an_upstream_that_the_environment_names_is_reached_there() -> None:
+    port = closed_port()
+    environ = {
+        "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",
+        "ANTHROPIC_BASE_URL": "http://127.0.0.1:8080/anthropic",  # the proxy itself: for clients
+        "OPENAI_API_KEY": "k",
+    }
+    (told,) = (f for f in findings(read_settings(PROXY, {}, environ={}), environ)
+               if f.check.startswith("upstream"))  # fmt: skip
+    assert (told.check, told.level) == ("upstream openai", Level.FAILURE)
+    assert told.what.startswith(f"127.0.0.1:{port} does not answer")
+
+
 @pytest.fixture
 def on_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that is no memory, as those of tests may be: beside the tests."""
@@ -116,6 +129,15 @@ def test_the_file_system_of_a_path_is_the_one_mounted_nearest() -> None:
 def test_a_folder_that_is_there_can_be_written_and_nothing_is_left(in_tmp_path: Path) -> None:
     assert found(tape="deep/down/t.jsonl")["disk"].level is Level.OK
     assert sorted(p.name for p in in_tmp_path.iterdir()) == [".git"]
+
+
+def test_a_folder_in_which_nothing_can_be_made_or_removed_is_a_failure(tmp_path: Path) -> None:
+    """As on a file system that is read-only; here it is a file, in which root makes none either."""
+    place = tmp_path / "file"
+    place.touch()
+    told = writable(place)
+    assert (told.check, told.level) == ("disk", Level.FAILURE)
+    assert told.what == f"{place} cannot be written: Not a directory"
 
 
 def test_a_store_that_cannot_be_read_is_a_failure(in_tmp_path: Path) -> None:

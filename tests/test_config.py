@@ -1,6 +1,8 @@
 """Settings: defaults < file < environment < flags, and each value knows its origin."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from tapes.config import API, DEFAULT_TAPE, PROXY, Settings, read_settings
 from tapes.errors import BadRule, BadSetting
 from tapes.rows import NO_ORG
+from tests.commands import environment
 from tests.running import ROOT
 
 
@@ -52,6 +55,19 @@ def test_the_folder_at_hand_comes_before_the_one_at_home(in_tmp_path: Path) -> N
     assert found["proxy.tape"] == "own.jsonl"
     with pytest.raises(BadSetting, match="no such folder"):
         read_settings(PROXY, {}, environ={}, config_dir="absent")
+
+
+def test_who_has_no_home_has_no_settings_there(in_tmp_path: Path) -> None:
+    """As in a container that runs under a number that nobody has."""
+    code = (
+        "import os, pwd\n"
+        "os.getuid = lambda: 4_000_000\n"
+        "from tapes.cli.main import run\n"
+        "raise SystemExit(run(['run', '--', 'true']) or run(['status']))"
+    )
+    env = {name: value for name, value in environment().items() if name != "HOME"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
 def test_the_recorders_own_variable_sets_the_mode() -> None:

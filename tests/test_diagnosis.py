@@ -135,6 +135,24 @@ def test_no_rule_is_proposed_where_it_would_not_be_enough() -> None:
     assert refusal(ASKED, asked).diagnosis["rules"] is None
 
 
+@pytest.mark.parametrize("kind", ["multipart/form-data; boundary=b", "application/octet-stream"])
+def test_other_bytes_are_no_random_id_though_their_digests_look_like_one(kind: str) -> None:
+    head = b'--b\r\ncontent-disposition: form-data; name="file"\r\n\r\n'
+
+    def sent(content: bytes) -> Request:
+        return Request("POST", "http://h/f", (("content-type", kind),), head + content)
+
+    recorded, asked = sent(b"one\r\n--b--\r\n"), sent(b"two\r\n--b--\r\n")
+    key = key_of(http_text(http_identity(recorded)[0]))
+    tape = MemoryTape((Exchange(key, "http/1", recorded, Response(200)),))
+    with Cassette(tape, declared=Declared()) as cassette:
+        verdict = cassette.decide(asked)
+    assert isinstance(verdict, Refusal)
+    assert verdict.error.diagnosis is not None
+    assert verdict.error.diagnosis["places"]
+    assert (verdict.error.diagnosis["causes"], verdict.error.diagnosis["rules"]) == ([], None)
+
+
 def test_over_http_a_query_parameter_that_is_an_id_may_vary() -> None:
     def post(query: str) -> Request:
         return Request("POST", f"http://h/v1?{query}", (("content-type", "text/plain"),), b"x")

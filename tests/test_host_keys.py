@@ -23,6 +23,28 @@ def added(request: Request, environ: dict[str, str], *declared: Credential) -> d
 
 
 @pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/chat/completions", {"authorization": "Bearer sk-own"}),
+        ("/v1/messages", {"x-api-key": "sk-ant"}),
+        ("/v1/messages/count_tokens", {"x-api-key": "sk-ant"}),
+        ("/v1beta/models/gemini-2.0-flash:generateContent", {"x-goog-api-key": "AIza"}),
+        ("/v1/models", {"authorization": "Bearer sk-own"}),
+    ],
+)
+def test_behind_one_gateway_each_request_has_the_key_of_its_provider(
+    path: str, expected: dict[str, str]
+) -> None:
+    gateway = "https://gateway.example"
+    environ = {
+        **OPENAI, "ANTHROPIC_API_KEY": "sk-ant", "GEMINI_API_KEY": "AIza",
+        "OPENAI_BASE_URL": f"{gateway}/v1", "ANTHROPIC_BASE_URL": gateway,
+        "GOOGLE_GEMINI_BASE_URL": gateway,
+    }  # fmt: skip
+    assert added(post(f"{gateway}{path}"), environ) == expected
+
+
+@pytest.mark.parametrize(
     ("url", "environ", "expected"),
     [
         ("https://api.openai.com/v1/x", OPENAI, {"authorization": "Bearer sk-own"}),

@@ -2,9 +2,11 @@
 
 import pytest
 
+from tapes.listening import Listen
 from tapes.pointing import MADE_UP_KEY, command_for, pointed_at, upstreams_set_in, variables_of
 
 PROXY = "http://127.0.0.1:5000"
+OWN = Listen("127.0.0.1", 5000)
 
 
 @pytest.mark.row("F10")
@@ -36,7 +38,7 @@ def test_a_base_url_of_the_user_is_where_the_proxy_sends_on(
     given: str, origin: str, value: str
 ) -> None:
     environ = {"OPENAI_BASE_URL": given}
-    assert upstreams_set_in(environ, {}) == {"openai": origin}
+    assert upstreams_set_in(environ, {}, OWN) == {"openai": origin}
     assert pointed_at(PROXY, environ, replays=False)["OPENAI_BASE_URL"] == value
 
 
@@ -49,16 +51,36 @@ def test_a_base_url_of_the_user_is_where_the_proxy_sends_on(
     ],
 )
 def test_the_host_of_ollama_may_be_short(given: str, origin: str) -> None:
-    assert upstreams_set_in({"OLLAMA_HOST": given}, {}) == {"ollama": origin}
+    assert upstreams_set_in({"OLLAMA_HOST": given}, {}, OWN) == {"ollama": origin}
 
 
 def test_what_is_declared_is_not_taken_from_the_environment() -> None:
     declared = {"openai": "http://other"}
-    assert upstreams_set_in({"OPENAI_BASE_URL": "http://vllm:8000/v1"}, declared) == {}
+    assert upstreams_set_in({"OPENAI_BASE_URL": "http://vllm:8000/v1"}, declared, OWN) == {}
+
+
+@pytest.mark.parametrize(
+    ("listen", "given", "is_own"),
+    [
+        ("127.0.0.1:5000", "http://127.0.0.1:5000/openai/v1", True),
+        ("127.0.0.1:5000", "http://localhost:5000/openai/v1", True),
+        ("0.0.0.0:5000", "http://127.0.0.1:5000", True),
+        ("10.0.0.7:5000", "http://10.0.0.7:5000/v1", True),
+        ("10.0.0.7:5000", "http://127.0.0.1:5000/v1", False),
+        ("127.0.0.1:5000", "http://127.0.0.1:5001/v1", False),
+        ("127.0.0.1:443", "https://api.example/v1", False),
+        ("0", "http://127.0.0.1:8080/v1", False),
+    ],
+)
+def test_a_base_url_that_leads_to_the_proxy_itself_is_no_upstream(
+    listen: str, given: str, is_own: bool
+) -> None:
+    found = upstreams_set_in({"OPENAI_BASE_URL": given}, {}, Listen.of(listen))
+    assert (found == {}) is is_own
 
 
 def test_a_base_url_that_is_none_is_left_alone() -> None:
-    assert upstreams_set_in({"OPENAI_BASE_URL": "http://h:port", "OLLAMA_HOST": ""}, {}) == {}
+    assert upstreams_set_in({"OPENAI_BASE_URL": "http://h:port", "OLLAMA_HOST": ""}, {}, OWN) == {}
 
 
 def test_keys_are_made_up_only_where_nothing_can_be_sent_on() -> None:

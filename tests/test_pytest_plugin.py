@@ -263,13 +263,16 @@ def test_what_a_full_run_did_not_use_is_said_and_can_fail_or_go(
     said = [
         "nobody asked for: * on tapes/test_it/test_a.jsonl",
         "no test uses: tapes/test_it/test_b.jsonl",
+        "  to take these tapes away: rm -r tapes/test_it/test_b.jsonl",
     ]
     result = suite.run()
     result.stdout.fnmatch_lines(said)
     assert result.ret == 0
     for partial in (["-k", "test_a"], ["test_it.py"], ["test_it.py::test_a"], ["--lf"]):
         assert "nobody asked" not in suite.run(*partial).stdout.str()
-    assert suite.run("--tape-unused=fail").ret == pytest.ExitCode.TESTS_FAILED
+    failed = suite.run("--tape-unused=fail")
+    assert failed.ret == pytest.ExitCode.TESTS_FAILED
+    failed.stdout.fnmatch_lines(["the run fails for that: tape_unused is fail"])
     suite.run("--tape-unused=prune").stdout.fnmatch_lines(["taken away, as nobody asked for it: *"])
     assert len((suite.path / "tapes/test_it/test_a.jsonl").read_bytes().splitlines()) == 2
     assert "nobody asked" not in suite.run().stdout.str()

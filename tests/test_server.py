@@ -1,6 +1,7 @@
 """Servers from settings: what is open to strangers has a token before it listens."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,10 +97,12 @@ def test_an_open_server_sends_on_to_declared_upstreams_alone(in_tmp_path: Path) 
         ({"mode": "rewind"}, BadSetting),
         ({"upstream": "ftp://x"}, BadSetting),
         ({"tape": "t.doc"}, UnknownKind),
+        ({"upstream": "http://localhost:8080"}, BadSetting),  # where it listens itself
+        ({"upstreams": {"openai": "http://127.0.0.1:8080/v1"}}, BadSetting),
     ],
 )
 def test_what_cannot_be_set_up_is_an_error(
-    flags: dict[str, str], error: type[Exception], in_tmp_path: Path
+    flags: dict[str, Any], error: type[Exception], in_tmp_path: Path
 ) -> None:
     with pytest.raises(error):
         setup_of(**flags)

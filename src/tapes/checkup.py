@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
@@ -23,7 +24,9 @@ from pathlib import Path
 from tapes.capture.routes import KNOWN_UPSTREAMS, Upstream
 from tapes.config import FOLDER, Settings
 from tapes.errors import TapesError
+from tapes.listening import Listen
 from tapes.lives import BEAT_S, lives_in, machine_start
+from tapes.pointing import upstreams_set_in
 from tapes.tape.base import MemoryTape, Tape
 from tapes.tape.kinds import kind_of, open_tape
 
@@ -95,6 +98,7 @@ def _upstreams(
 ) -> Iterator[tuple[Upstream, bool]]:
     """The upstreams to reach, and whether somebody asked for each by name."""
     declared: dict[str, str] = dict(settings["proxy.upstreams"])
+    declared |= upstreams_set_in(environ, declared, Listen.of(settings["proxy.listen"]))
     default = settings["proxy.upstream"]
     if default is not None:
         declared["default"] = KNOWN_UPSTREAMS.get(default, declared.get(default, default))
@@ -207,11 +211,12 @@ def _store(tape: str, folder: Path) -> Iterator[Finding]:
     if kind == "postgres":
         yield Finding("disk", Level.OK, "the server's; it promised to keep what it acknowledged")
         return
-    yield _writable(_folder_of(tape))
+    yield writable(_folder_of(tape))
     yield _survives(_folder_of(tape), folder)
 
 
-def _writable(folder: Path) -> Finding:
+def writable(folder: Path) -> Finding:
+    """Whether a folder keeps a file durably."""
     probe = folder / f".tapes-probe.{os.getpid()}"
     begun = time.monotonic()
     try:
@@ -225,7 +230,8 @@ def _writable(folder: Path) -> Finding:
             f"check who may write there: ls -ld {folder}",
         )  # fmt: skip
     finally:
-        probe.unlink(missing_ok=True)
+        with suppress(OSError):  # why it could not be made is told
+            probe.unlink(missing_ok=True)
     took = (time.monotonic() - begun) * 1000
     return Finding("disk", Level.OK, f"{folder} keeps a file durably in {took:.1f} ms")
 

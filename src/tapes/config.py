@@ -28,6 +28,7 @@ from tapes.listening import Listen
 from tapes.modes import MODE, Mode
 from tapes.project import declared_upstreams
 from tapes.rows import NO_ORG
+from tapes.tape.beside import folder_at_home
 
 FOLDER = ".tapes"
 FILE = "config.toml"
@@ -247,10 +248,8 @@ def folder_of(config_dir: str | None = None) -> Path | None:
         if not Path(config_dir).is_dir():
             raise BadSetting(f"--config-dir {config_dir}: there is no such folder")
         return Path(config_dir)
-    for folder in (Path(FOLDER), Path.home() / FOLDER):
-        if (folder / FILE).is_file():
-            return folder
-    return None
+    folders = (Path(FOLDER), folder_at_home())
+    return next((f for f in folders if f is not None and (f / FILE).is_file()), None)
 
 
 def read_settings(
@@ -276,7 +275,7 @@ def _content(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadSetting(f"{file}: {error}", f"check it with: python -m tomllib {file}") from error
+        raise BadSetting(f"{file}: {error}", f"mend it there: ${{EDITOR:-vi}} {file}") from error
 
 
 def _require_known(

@@ -59,6 +59,7 @@ class _Provider:
     base: str = ""
     query: str = ""
     also: tuple[tuple[str, str], ...] = ()
+    shape: str = ""  # of its paths, where one base URL leads to several providers
 
 
 def _bearer(host: str, variable: str, *others: str, base: str = "") -> _Provider:
@@ -72,11 +73,13 @@ _PROVIDERS = (
         also=(("openai-organization", "OPENAI_ORG_ID"), ("openai-project", "OPENAI_PROJECT_ID")),
     ),
     _Provider(
-        ("api.anthropic.com",), "x-api-key", "", ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL"
+        ("api.anthropic.com",), "x-api-key", "", ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL",
+        shape=r"/v1/messages(?:/|$)",
     ),
     _Provider(
         ("generativelanguage.googleapis.com",), "x-goog-api-key", "",
         ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "GOOGLE_GEMINI_BASE_URL", query="key",
+        shape=r"/v1(?:alpha|beta)/|/models/[^/]+:\w+$",
     ),
     _Provider(
         ("*.openai.azure.com", "*.services.ai.azure.com"), "api-key", "",
@@ -131,10 +134,16 @@ def host_is(netloc: str, host: str, pattern: str) -> bool:
 
 
 def _provider_of(url: str, host: str, environ: Mapping[str, str]) -> _Provider | None:
-    for provider in _PROVIDERS:
-        base = environ.get(provider.base, "") if provider.base else ""
-        if base and _origin(base) == _origin(url):
-            return provider
+    here = [
+        provider
+        for provider in _PROVIDERS
+        if provider.base and environ.get(provider.base)
+        and _origin(environ[provider.base]) == _origin(url)
+    ]  # fmt: skip
+    if here:
+        path = urlsplit(url).path
+        fits = (p for p in here if p.shape and re.search(p.shape, path))
+        return next(fits, next((p for p in here if not p.shape), here[0]))
     for provider in _PROVIDERS:
         if any(fnmatchcase(host, pattern) for pattern in provider.hosts):
             return provider

@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 
 from tapes.capture.inside import Inside
-from tapes.capture.log import Log
+from tapes.capture.log import Log, News
 from tapes.capture.noticed import KEPT_HEADERS, Noticed
 from tapes.capture.spool import Spool
 from tapes.config import FOLDER
@@ -123,12 +123,13 @@ class Keeping:
             self._derive_all()
 
     def _derive_all(self) -> None:
-        pause = 0.1
+        pause, news = 0.1, News()
         while not self._stop.is_set():
             try:
                 self._derive_from(open_store(self.where))
             except TapesError as error:
-                log.warning("sessions are derived later: %s", error.message)
+                if news.is_news(error.message):
+                    log.warning("sessions are derived later: %s", error.message)
                 self._stop.wait(pause)
                 pause = min(pause * 2, 10.0)
 

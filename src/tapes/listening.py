@@ -5,6 +5,7 @@ Knows nothing of servers.
 
 import ipaddress
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from tapes.errors import BadSetting
 
@@ -36,6 +37,19 @@ class Listen:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+    def is_meant_by(self, url: str) -> bool:
+        """Whether a base URL leads to who listens here, as far as its text tells."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError:
+            return False
+        if port != self.port:
+            return False
+        there = Listen(parts.hostname or "", port)
+        everywhere = self.host in ("0.0.0.0", "::")
+        return there.host == self.host or (there.is_loopback and (self.is_loopback or everywhere))
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

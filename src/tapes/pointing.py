@@ -4,7 +4,7 @@ Rule 1: the path stays. A variable whose usual value is `https://api.example/v1`
         `http://proxy/example/v1`, so a client joins its paths as it always does, and a request
         has the same path upstream as without the proxy.
 Rule 2: a base URL that the user has set is where the proxy sends requests on; the variable leads to
-        the proxy all the same.
+        the proxy all the same. One that leads to this very proxy is the client's, no upstream.
 Rule 3: a key is made up only where none is set and nothing can be sent on.
 
 Pure.
@@ -12,6 +12,8 @@ Pure.
 
 from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
+
+from tapes.listening import Listen
 
 # variable, upstream, path of the usual base URL
 _POINTERS: tuple[tuple[str, str, str], ...] = (
@@ -65,12 +67,17 @@ def variables_of(address: str) -> dict[str, str]:
     return {name: f"{address}/{upstream}{path}" for name, upstream, path in _POINTERS}
 
 
-def upstreams_set_in(environ: Mapping[str, str], declared: Mapping[str, str]) -> dict[str, str]:
-    """Upstreams that base URLs in the environment name (rule 2); what is declared is left alone."""
+def upstreams_set_in(
+    environ: Mapping[str, str], declared: Mapping[str, str], own: Listen
+) -> dict[str, str]:
+    """Upstreams that base URLs in the environment name (rule 2); what is declared is left alone.
+
+    `own` is where the proxy listens.
+    """
     found: dict[str, str] = {}
     for name, upstream, _ in _POINTERS:
         origin = _origin(environ.get(name, ""))
-        if origin is not None and upstream not in declared:
+        if origin is not None and upstream not in declared and not own.is_meant_by(origin):
             found.setdefault(upstream, origin)
     return found
 

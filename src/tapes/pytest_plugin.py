@@ -557,6 +557,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     run.ending = unused_lines(gathered, prunes=unused == "prune")
     if run.ending and unused == "fail":
+        run.ending.append("the run fails for that: tape_unused is fail")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

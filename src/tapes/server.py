@@ -68,7 +68,10 @@ def proxy_setup(
     limits = Limits.of(os.environ) if limits is None else limits
     latch = latch_is_on(os.environ)
     upstreams = {**(further_upstreams or {}), **settings["proxy.upstreams"]}
-    routes = Routes.of(upstreams, settings["proxy.upstream"], any_url=listen.is_loopback)
+    _require_elsewhere({**settings["proxy.upstreams"], "": settings["proxy.upstream"]}, listen)
+    routes = Routes.of(
+        upstreams, settings["proxy.upstream"], any_url=listen.is_loopback, own=listen
+    )
 
     def opened(tape: str | Tape) -> Cassette:
         return Cassette(tape, str(mode), limits=limits, latch=latch, repeated=repeated)
@@ -81,6 +84,17 @@ def proxy_setup(
         body_limit=settings["proxy.body_limit"],
         pace=settings["proxy.pace"],
     )
+
+
+def _require_elsewhere(upstreams: Mapping[str, str | None], listen: Listen) -> None:
+    """A proxy that sends on to itself would never answer. Raises BadSetting."""
+    for name, url in upstreams.items():
+        if url is not None and listen.is_meant_by(url):
+            what = f"upstream {name}" if name else "the default upstream"
+            raise BadSetting(
+                f"{what} {url} is where this proxy listens: it would send on to itself",
+                "name the provider: https://…, or listen elsewhere: --listen 127.0.0.1:8090",
+            )
 
 
 def _shelf(settings: Settings, opened: Callable[[str | Tape], Cassette]) -> Shelf:

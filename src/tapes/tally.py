@@ -64,7 +64,8 @@ def _money(saved: Savings) -> str:
     tokens = "" if saved.tokens is None else f", {saved.tokens} tokens"
     if saved.usd is None:
         return tokens
-    more = f" and {saved.unpriced} unpriced calls" if saved.unpriced else ""
+    calls = "call" if saved.unpriced == 1 else "calls"
+    more = f" and {saved.unpriced} unpriced {calls}" if saved.unpriced else ""
     return f"{tokens}, {saved.usd:.4f} USD not spent{more}"
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from tapes.capture.routes import Dialect, Routes, Upstream, prefix_of
 from tapes.errors import BadSetting
+from tapes.listening import Listen
 
 
 @pytest.mark.row("F10", "D1")
@@ -123,3 +124,10 @@ def test_token_and_tape_can_stand_before_the_path(
 ) -> None:
     prefix = prefix_of(target)
     assert (prefix.token, prefix.tape, prefix.target) == (token, tape, rest)
+
+
+def test_a_request_is_not_sent_on_to_the_proxy_itself() -> None:
+    routes = Routes.of(any_url=True, own=Listen("127.0.0.1", 8080))
+    assert routes.find("/v1/models", "http://127.0.0.1:8081").upstream.port == 8081
+    with pytest.raises(BadSetting, match="where this proxy listens"):
+        routes.find("/v1/models", "http://localhost:8080")

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -134,6 +135,30 @@ def on_a_terminal(*args: str, **environ: str) -> str:
         process.wait(30)
     os.close(main)
     return shown.decode()
+
+
+@pytest.mark.parametrize("words", [["sessions", "list"], ["tape", "ls"], ["tape", "ls", "t.jsonl"]])
+def test_on_a_narrow_terminal_every_row_is_one_line(
+    in_tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tape_in(in_tmp_path, "jsonl", [call("one " * 40)])
+    assert run(["seed"]) == 0
+    shown = re.sub(r"\x1b\[\??[\d;]*\w", "", on_a_terminal(*words, COLUMNS="40"))
+    rows = [line for line in re.split(r"[\r\n]+", shown) if "looking for tapes" not in line]
+    assert len(rows) > 2
+    assert [row for row in rows if cells(row) > 40] == []
+
+
+def test_output_that_finds_no_room_is_an_error_in_two_lines(tmp_path: Path) -> None:
+    path = tape_in(tmp_path, "jsonl", [call("one")])
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*TAPES, "tape", "ls", path],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            env={**os.environ, **SOURCES},
+        )  # fmt: skip
+    told = "the output cannot be written: No space left on device\nmake room for it\n"
+    assert (done.returncode, done.stderr) == (4, told)
 
 
 def test_colours_are_for_terminals_that_want_them(tmp_path: Path) -> None:

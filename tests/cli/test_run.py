@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shlex
 import shutil
 import signal
 import subprocess
@@ -69,6 +70,27 @@ def test_a_miss_that_the_program_swallowed_makes_the_run_fail(tmp_path: Path) ->
     assert "t.jsonl" in ended.err
 
 
+def test_what_is_to_be_typed_for_all_refusals_is_told_once(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys\n"
+        "for n in '123': subprocess.run([sys.executable, '-c', sys.argv[1], n])"
+    )
+    ended = ran(tmp_path, *python(code, ASK))
+    assert ended.err.count("tapes: refused POST") == 3
+    assert ended.err.count("to record it: DEMO_LIVE=1 tapes run --mode record") == 1
+    assert shlex.quote(code) in ended.err  # as it can be pasted
+
+
+def test_what_records_it_records_in_the_same_place_and_way(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "config.toml").write_text('[proxy]\ntape = "elsewhere.jsonl"\n')
+    flags = ("--config-dir", "conf", "--ordered", "--no-log")
+    told = "tapes run --mode record --config-dir conf --ordered --no-log -- "
+    assert f"to record it: DEMO_LIVE=1 {told}" in ran(tmp_path, *flags, *python(ASK, "hello")).err
+    report = json.loads(ran(tmp_path, *flags, "--json", *python(ASK, "hello")).err)
+    assert report["misses"][0]["remedy"].startswith(f"to record it: DEMO_LIVE=1 {told}")
+
+
 def test_the_run_ends_as_its_command_ends(tmp_path: Path) -> None:
     assert ran(tmp_path, *python("import sys; sys.exit(7)")).status == 7
     killed = python("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
@@ -109,6 +131,42 @@ def test_the_report_can_be_written_for_programs(tmp_path: Path) -> None:
     assert report["exit_status"] == 0
     assert report["tapes"][0]["served"] == 0
     assert report["misses"] == []
+
+
+def test_a_misspelt_option_is_no_command(tmp_path: Path) -> None:
+    ended = ran(tmp_path, "--moed", "record", *python("open('ran', 'w')"))
+    assert (ended.status, ended.out) == (2, "")
+    assert "No such option '--moed'. (Did you mean one of: '--mode', '--ordered'?)" in ended.err
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("place", [".", "absent/report.json"])
+def test_where_no_report_can_be_written_nothing_is_run(tmp_path: Path, place: str) -> None:
+    ended = ran(tmp_path, "--report", place, *python("open('ran', 'w')"))
+    assert (ended.status, ended.out) == (2, "")
+    assert f"--report {place} cannot be written\n" in ended.err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_report_that_could_not_be_written_in_the_end_is_told(tmp_path: Path) -> None:
+    gone = "import os; os.rmdir('reports')"
+    (tmp_path / "reports").mkdir()
+    ended = ran(tmp_path, "--report", "reports/r.json", *python(gone))
+    assert ended.status == 4
+    assert "0 served" in ended.err
+    assert "the report reports/r.json cannot be written: No such file or directory\n" in ended.err
+
+
+def test_the_status_is_the_commands_where_nobody_hears_the_report(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command("run", *python("import sys; sys.stdin.read(); sys.exit(7)")),
+        cwd=tmp_path, env=environment(), stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stderr.close()
+        process.stdin.close()
+        assert process.wait(30) == 7
 
 
 def test_a_wrong_setting_runs_nothing(tmp_path: Path) -> None:

@@ -73,8 +73,11 @@ def test_open_to_strangers_it_makes_a_token_shows_it_once_and_keeps_its_hash(
     assert not [f for f in tmp_path.rglob("*") if f.is_file() and token in f.read_text("latin-1")]
     with serving_proxy("--listen", "0.0.0.0:0", cwd=tmp_path) as proxy:
         assert "shown once" not in proxy.said
+        assert "every client needs the token of .tapes/proxy-token; --new-token" in proxy.said
+        assert f"curl {proxy.address}/~TOKEN/_tapes/report\n" in proxy.said
         with Raw(proxy.port) as raw:
             assert raw.ask(chat("x"), f"/~{token}/v1/x").status == 400
+            assert raw.ask(b"", f"/~{token}/_tapes/report", method="GET").status == 200
 
 
 def test_a_token_can_be_given_and_replaced(tmp_path: Path) -> None:

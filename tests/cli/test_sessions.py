@@ -1,6 +1,7 @@
 """Sessions from the command line: look, search, follow, erase, move, freeze."""
 
 import json
+import subprocess
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from tapes.cli.main import run
 from tapes.prices import Price, Prices
 from tapes.projector import Projector
 from tapes.store.sqlite import open_sqlite
+from tests.commands import command, environment
 from tests.turns import chat, said
 
 CODING = "5a3c9f1e"
@@ -59,6 +61,19 @@ def test_a_sum_of_money_says_how_many_calls_it_leaves_out(
     store.close()
     assert "$0.12 + 1 unpriced call\n" in typed(capsys, "sessions", "show", "s")
     assert "$0.12+" in typed(capsys, "sessions", "list")
+
+
+def test_who_stops_reading_an_export_ends_it_quietly(log: Path) -> None:
+    with subprocess.Popen(
+        command("sessions", "export", "-", "--format", "jsonl"),
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(10) == b'{"kind":"t'
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 141
 
 
 def test_an_empty_log_says_what_to_do(

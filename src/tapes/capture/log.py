@@ -41,6 +41,7 @@ _FIRST_PAUSE_S = 0.05
 _LOOK_S = 1.0
 # How often it is said that turns are being lost.
 _SAY_S = 10.0
+_AGAIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,21 @@ class Bounds:
     slow_s: float = 1.0
     longest_pause_s: float = 10.0
     closing_s: float = 10.0
+
+
+class News:
+    """Whether something is worth saying: the same trouble is told once a minute."""
+
+    def __init__(self) -> None:
+        self._said: tuple[str, float] | None = None
+
+    def is_news(self, text: str) -> bool:
+        """Whether it was not said lately; from now on it was."""
+        now = time.monotonic()
+        if self._said is not None and self._said[0] == text and now - self._said[1] < _AGAIN_S:
+            return False
+        self._said = (text, now)
+        return True
 
 
 class Log:
@@ -75,6 +91,7 @@ class Log:
         self._bounds = bounds or Bounds()
         self._redactor = redactor or Redactor(keep=KEPT_HEADERS)
         self._woken: Callable[[], None] = _nobody
+        self._told: Callable[[str], None] = _no_one
         self._begin()
 
     def _begin(self) -> None:
@@ -95,6 +112,7 @@ class Log:
         self._counts: Counter[str] = Counter()
         self._drops: Counter[tuple[str, str, str]] = Counter()
         self._is_down = False
+        self._down = News()
         self._lost_unsaid = 0
         self._lost_said_at = -_SAY_S
         self._cleaning = threading.Thread(target=self._clean, name="tapes log, cleaning")
@@ -106,6 +124,10 @@ class Log:
     def woken_by(self, wake: Callable[[], None]) -> None:
         """Have this called when turns were kept."""
         self._woken = wake
+
+    def told_by(self, tell: Callable[[str], None]) -> None:
+        """Have this called with the request id of each turn that was noticed from now on."""
+        self._told = tell
 
     # --- noticing
 
@@ -194,6 +216,7 @@ class Log:
                 continue
             if reason is not None:
                 self.drop(_url(noticed), reason)
+            self._told(turn.request_id)
             turns.append(turn)
         return turns
 
@@ -390,6 +413,7 @@ class Log:
         with self._lock:
             self._is_down = False
             lost, self._lost_unsaid = self._lost_unsaid, 0
+        self._down = News()
         log.warning("the log takes turns again%s", f"; {lost} more were lost" if lost else "")
 
     def _say_down(self, error: Exception) -> None:
@@ -397,7 +421,8 @@ class Log:
             self._is_down = True
             self._counts["failures"] += 1
         if isinstance(error, TapesError):
-            log.warning("the log goes on later, turns wait on disk: %s", error.message)
+            if self._down.is_news(error.message):
+                log.warning("the log goes on later, turns wait on disk: %s", error.message)
         else:
             log.exception("the log goes on later, turns wait on disk")
 
@@ -445,6 +470,10 @@ class Log:
 
 def _nobody() -> None:
     """Nobody is woken."""
+
+
+def _no_one(_request_id: str) -> None:
+    """No one is told."""
 
 
 def _url(noticed: Noticed) -> str:

@@ -19,6 +19,7 @@ from enum import StrEnum
 from urllib.parse import urlsplit
 
 from tapes.errors import BadSetting
+from tapes.listening import Listen
 
 
 class Dialect(StrEnum):
@@ -148,6 +149,7 @@ class Routes:
     upstreams: dict[str, Upstream] = field(default_factory=dict)
     default: Upstream | None = None
     any_url: bool = False
+    own: Listen | None = None
 
     @classmethod
     def of(
@@ -156,17 +158,19 @@ class Routes:
         default: str | None = None,
         *,
         any_url: bool = False,
+        own: Listen | None = None,
     ) -> "Routes":
         """The known upstreams, with those that are declared. Raises BadSetting.
 
         `default` is a base URL, or the name of an upstream. `any_url` permits a base URL in
-        `x-tapes-upstream`: only where strangers cannot reach the proxy.
+        `x-tapes-upstream`: only where strangers cannot reach the proxy; `own` is where that
+        listens.
         """
         urls = {**KNOWN_UPSTREAMS, **(declared or {})}
         upstreams = {name: Upstream.of(name, url) for name, url in urls.items()}
         if default is None or default in upstreams:
-            return cls(upstreams, upstreams.get(default or ""), any_url)
-        return cls(upstreams, Upstream.of("default", default), any_url)
+            return cls(upstreams, upstreams.get(default or ""), any_url, own)
+        return cls(upstreams, Upstream.of("default", default), any_url, own)
 
     def find(
         self, target: str, named: str | None = None, header_names: Collection[bytes] = ()
@@ -191,6 +195,11 @@ class Routes:
         if name in self.upstreams:
             return self.upstreams[name]
         if self.any_url and "://" in name:
+            if self.own is not None and self.own.is_meant_by(name):
+                raise BadSetting(
+                    f"x-tapes-upstream: {name} is where this proxy listens",
+                    "name the provider: https://…",
+                )
             return Upstream.of("named", name)
         raise BadSetting(
             f"x-tapes-upstream: no upstream is named {name!r}",

@@ -130,7 +130,7 @@ def whole(
     setup = proxy_setup(
         settings,
         token=token_of(settings),
-        further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"]),
+        further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"], door),
     )
     plan = serving.Plan(
         where_of(settings),

@@ -5,14 +5,13 @@ Rule 2: what JSONL holds comes back as it was, on either database; secrets in it
 """
 
 import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 from tapes.capture.noticed import KEPT_HEADERS
+from tapes.cli.output import flush, write_bytes
 from tapes.errors import ForeignFile, UnwritableTape
 from tapes.exporting import Export, Form, sessions_found
 from tapes.redact import Redactor
@@ -29,17 +28,17 @@ def written(
 ) -> Export:
     """Write what a query finds. Raises UnwritableTape, MissingExtra."""
     export = Export(log, form, content=content)
-    with _file(target, force) as out:
+    with _file(target, force) as put:
         for piece in export.pieces(sessions_found(log, where)):
-            out.write(piece)
+            put(piece)
     return export
 
 
 @contextmanager
-def _file(target: str, force: bool) -> Iterator[IO[bytes]]:
+def _file(target: str, force: bool) -> Iterator[Callable[[bytes], object]]:
     if target == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        yield write_bytes
+        flush()
         return
     path = Path(target)
     if path.exists() and not force:
@@ -48,7 +47,7 @@ def _file(target: str, force: bool) -> Iterator[IO[bytes]]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as out:
-            yield out
+            yield out.write
         temporary.replace(path)
     except OSError as error:
         raise UnwritableTape(f"{target} cannot be written: {error.strerror}") from error

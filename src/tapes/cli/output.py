@@ -21,6 +21,7 @@ from typing import Any
 
 import click
 
+from tapes.errors import UnwritableTape
 from tapes.jsontext import Json
 
 
@@ -32,17 +33,21 @@ class ClosedPipe(Exception):
 
 
 def write(text: str = "", *, end: str = "\n", flush_now: bool = False) -> None:
-    """A line of the result. Colours fall away where it is no terminal."""
+    """A line of the result. Colours fall away where it is no terminal.
+
+    Like all that writes here it raises ClosedPipe, or UnwritableTape where the disk is full.
+    """
+    shown = (text if shows_color() else click.unstyle(text)) + end
     try:
-        color = shows_color()
-        sys.stdout.write((text if color else click.unstyle(text)) + end)
+        try:
+            sys.stdout.write(shown)
+        except UnicodeEncodeError:  # a terminal that cannot show every character
+            encoding = sys.stdout.encoding or "ascii"
+            sys.stdout.write(shown.encode(encoding, "backslashreplace").decode(encoding))
         if flush_now:
             sys.stdout.flush()
-    except BrokenPipeError:
-        raise ClosedPipe from None
-    except UnicodeEncodeError:  # a terminal that cannot show every character
-        encoding = sys.stdout.encoding or "ascii"
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + end)
+    except OSError as error:
+        raise _lost(error) from None
 
 
 def write_bytes(data: bytes) -> None:
@@ -50,16 +55,23 @@ def write_bytes(data: bytes) -> None:
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
-    except BrokenPipeError:
-        raise ClosedPipe from None
+    except OSError as error:
+        raise _lost(error) from None
 
 
 def flush() -> None:
     """Let go of what is still held back."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise ClosedPipe from None
+    except OSError as error:
+        raise _lost(error) from None
+
+
+def _lost(error: OSError) -> Exception:
+    if isinstance(error, BrokenPipeError):
+        return ClosedPipe()
+    leave_stdout()
+    return UnwritableTape(f"the output cannot be written: {error.strerror}", "make room for it")
 
 
 def leave_stdout() -> None:
@@ -177,6 +189,11 @@ def cut(text: str, size: int) -> str:
     while cells(text) > size - 1:
         text = text[: -max(1, (cells(text) - size) // 2)]
     return text + "…"
+
+
+def one_line(text: str) -> str:
+    """A text on one line, without what a terminal would obey."""
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
 
 
 def facts(*pairs: tuple[str, object]) -> None:

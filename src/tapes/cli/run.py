@@ -5,8 +5,8 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -15,9 +15,12 @@ import click
 from tapes.capture.asked import ProxyMode
 from tapes.capture.control import misses_of, report_of
 from tapes.cli.serve import limits_of, log_of, proxy_options, settings_of
+from tapes.config import Settings
+from tapes.errors import BadSetting, UnwritableTape
 from tapes.exchange import Request
 from tapes.guard import guarded
 from tapes.lanes import allowed_of
+from tapes.listening import Listen
 from tapes.pointing import CODEX_LOGIN_PATH, command_for, pointed_at, upstreams_set_in
 from tapes.refusals import RECORD
 from tapes.server import ProxyServer, proxy_in_thread, proxy_setup
@@ -33,7 +36,7 @@ _LEFT_TO_CHILD = (signal.SIGINT, signal.SIGQUIT)
 _SHOWN_MISSES = 10
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @proxy_options
 @click.option("--allow", multiple=True, metavar="HOST[:PORT]", help="Let Python reach this too.")
 @click.option("--no-guard", is_flag=True, help="Let Python reach every host, in replay too.")
@@ -69,8 +72,12 @@ def run(
       tapes run -- pytest
       tapes run --mode record --budget 20 --tape review.jsonl -- claude -p "Review this"
     """
+    if report_file:
+        _require_room(report_file)
     flags = {"proxy.tape": tape, "proxy.mode": mode, "proxy.pace": pace, "proxy.listen": "0"}
-    recording = _recording(command, tape, upstreams)
+    said = {"--tape": tape, "--config-dir": config_dir}
+    switches = {"--ordered": ordered, "--log": keeps_log is True, "--no-log": keeps_log is False}
+    recording = _recording(command, said, switches, upstreams)
     flags |= {"proxy.log": keeps_log}
     settings = settings_of(flags, upstreams, config_dir)
     setup = proxy_setup(
@@ -78,24 +85,41 @@ def run(
         token=None,
         limits=limits_of(budget),
         repeated="ordered" if ordered else "reuse",
-        further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"]),
+        further_upstreams=upstreams_set_in(
+            os.environ, settings["proxy.upstreams"], Listen.of(settings["proxy.listen"])
+        ),
     )
     further = None if no_guard else allowed_of(allow).entries
-    with log_of(settings) as watcher, proxy_in_thread(setup, watcher=watcher) as server:
+    calls: list[str] = []
+    with (
+        log_of(settings, calls.append) as watcher,
+        proxy_in_thread(setup, watcher=watcher) as server,
+    ):
         status = _ended(command, server, further)
         told = {**report_of(server.desk), **misses_of(server.desk)}
+        for miss in told["misses"]:
+            miss["remedy"] = miss["remedy"].replace(RECORD, recording)
         tallies = [tally_of(cassette) for cassette in setup.shelf]
-    report = {"command": list(command), "exit_status": status, **told}
+    if watcher is not None:
+        told["log"] = dict(watcher.counts())  # by now it has kept the last of them
     refused = server.desk.refused
-    if report_file:
-        Path(report_file).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    if as_json:
-        click.echo(json.dumps(report, indent=2), err=True)
-    elif refused or not quiet:
-        for tally in tallies:
-            click.echo("\n".join(f"tapes: {line}" for line in tally.lines()), err=True)
-        _tell_misses(server, recording)
-    return REFUSED if refused and not status else status
+    speaks = as_json or bool(refused) or not quiet
+    lost = dict(told["log"] or {}).get("lost", 0)
+    wanted = calls if speaks or report_file else ()
+    sessions, opening = _became(settings, wanted, config_dir, lost)
+    report = {"command": list(command), "exit_status": status, **told, "sessions": sessions}
+    with suppress(OSError):  # nobody may hear it any more; the command has ended all the same
+        if as_json:
+            click.echo(json.dumps(report, indent=2), err=True)
+        elif speaks:
+            for tally in tallies:
+                _tell(tally.lines())
+            _tell_misses(server, recording)
+            _tell(opening)
+    status = REFUSED if refused and not status else status
+    if report_file and not _is_written(report_file, report):
+        return status or UnwritableTape.exit_status
+    return status
 
 
 def _ended(command: Sequence[str], server: ProxyServer, further: tuple[str, ...] | None) -> int:
@@ -191,20 +215,70 @@ def _wait_for_child(_number: int, _frame: FrameType | None) -> None:
     """The child decides what a signal of the terminal means; see `_LEFT_TO_CHILD`."""
 
 
-def _recording(command: Sequence[str], tape: str | None, upstreams: Mapping[str, str]) -> str:
-    """The command that records what this one asked for."""
-    options = ["--mode", "record", *(("--tape", tape) if tape else ())]
+def _recording(
+    command: Sequence[str],
+    said: Mapping[str, str | None],
+    switches: Mapping[str, bool],
+    upstreams: Mapping[str, str],
+) -> str:
+    """The command that records what this one asked for, in the same place and way."""
+    options = ["--mode", "record"]
+    for name, value in said.items():
+        options += [] if value is None else [name, value]
+    options += [name for name, is_on in switches.items() if is_on]
     for name, url in upstreams.items():
         options += ["--upstream", f"{name}={url}" if name else url]
     return shlex.join(["tapes", "run", *options, "--", *command])
 
 
+def _became(
+    settings: Settings, calls: Sequence[str], config_dir: str | None, lost: int
+) -> tuple[list[dict[str, object]], list[str]]:
+    """The sessions that calls became, for programs, and the lines that say how to open them."""
+    if not calls:
+        return [], []
+    # It brings the database's parts with it.
+    from tapes.cli.became import became
+
+    found = became(settings, calls, config_dir, lost=lost)
+    return found.as_json(), list(found.lines())
+
+
+def _require_room(report_file: str) -> None:
+    """What a run costs is not spent where nothing can come of its report. Raises BadSetting."""
+    file = Path(report_file)
+    place = file if file.exists() else file.parent
+    if file.is_dir() or not file.parent.is_dir() or not os.access(place, os.W_OK):
+        raise BadSetting(
+            f"--report {report_file} cannot be written", "name a file in a folder that is there"
+        )
+
+
+def _is_written(report_file: str, report: Mapping[str, object]) -> bool:
+    try:
+        Path(report_file).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        with suppress(OSError):
+            _tell([f"the report {report_file} cannot be written: {error.strerror}"])
+        return False
+    return True
+
+
+def _tell(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(f"tapes: {line}", err=True)
+
+
 def _tell_misses(server: ProxyServer, recording: str) -> None:
     desk = server.desk
-    for miss in list(desk.misses)[:_SHOWN_MISSES]:
+    shown = list(desk.misses)[:_SHOWN_MISSES]
+    remedies = [miss.remedy.splitlines() for miss in shown]
+    for miss, remedy, following in zip(shown, remedies, [*remedies, []][1:], strict=True):
         click.echo(f"tapes: refused {miss.method} {miss.path}: {miss.message}", err=True)
-        if miss.remedy:
-            remedy = miss.remedy.replace(RECORD, recording)
-            click.echo("\n".join(f"  {line}" for line in remedy.splitlines()), err=True)
+        # What is to be typed for all of them is told once, after the last.
+        lines = remedy[:-1] if remedy[-1:] == following[-1:] else remedy
+        # A command of several lines is not indented: it is to be pasted as it is.
+        told = "".join(f"  {line.replace(RECORD, recording)}\n" for line in lines)
+        click.echo(told, err=True, nl=False)
     if desk.refused > _SHOWN_MISSES:
         click.echo(f"tapes: and {desk.refused - _SHOWN_MISSES} more", err=True)

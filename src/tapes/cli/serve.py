@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -129,10 +129,12 @@ def settings_of(
 
 
 @contextlib.contextmanager
-def log_of(settings: Settings) -> Iterator[LogWatcher | None]:
+def log_of(
+    settings: Settings, tell: Callable[[str], None] | None = None
+) -> Iterator[LogWatcher | None]:
     """The log that a proxy keeps; None where it keeps none: in every mode but `pass`, if not asked.
 
-    Raises what opening a store raises.
+    `tell` is told the request id of each turn. Raises what opening a store raises.
     """
     said = settings["proxy.log"]
     if not (settings["proxy.mode"] == ProxyMode.PASS if said is None else said):
@@ -151,6 +153,8 @@ def log_of(settings: Settings) -> Iterator[LogWatcher | None]:
     from tapes.keeping import keeping
 
     with keeping(where) as kept:
+        if tell is not None:
+            kept.log.told_by(tell)
         yield LogWatcher(kept)
 
 
@@ -211,7 +215,7 @@ def proxy(
         token=token.hash,
         limits=limits_of(budget),
         repeated="ordered" if ordered else "reuse",
-        further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"]),
+        further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"], address),
     )
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     lives = settings.folder or Path(FOLDER)
@@ -236,7 +240,7 @@ def _token(settings: Settings, listen: Listen, *, new_token: bool, section: str 
         return Token(given)
     file = (settings.folder or Path(FOLDER)) / f"{section}-token"
     if file.is_file() and not new_token:
-        return Token(file.read_text().strip())
+        return Token(file.read_text().strip(), file=file)
     if listen.is_loopback and not new_token:
         return Token(None)
     token = new_here(file)
@@ -249,6 +253,8 @@ def _tell(server: ProxyServer, settings: Settings, token: Token) -> None:
     lines = [f"tapes proxy: {base} ({setup.mode})"]
     if token.made is not None:
         lines.append(f"  token (shown once, kept hashed in {token.file}): {token.made}")
+    elif token.file is not None:
+        lines.append(f"  every client needs the token of {token.file}; --new-token makes another")
     lines += [f"  {c.tape.path}: {len(c.tape.keys())} answers" for c in setup.shelf]
     if setup.mode in (ProxyMode.RECORD, ProxyMode.LIVE):
         lines += [f"  {_permission(c.live_is_permitted)}" for c in setup.shelf][:1]
@@ -258,7 +264,7 @@ def _tell(server: ProxyServer, settings: Settings, token: Token) -> None:
         lines.append(f"  settings: {settings.folder}")
     if isinstance(server.desk.watcher, LogWatcher):
         lines.append(f"  the log: {Where.in_settings(settings)}")
-    lines.append(f"  the report: curl {base}/_tapes/report")
+    lines.append(f"  the report: curl {base}{_prefix(server)}/_tapes/report")
     click.echo("\n".join(lines), err=True)
     sys.stderr.flush()
 
@@ -280,8 +286,11 @@ def _tell_json(server: ProxyServer, settings: Settings, token: Token) -> None:
 
 
 def _variables(server: ProxyServer) -> dict[str, str]:
-    prefix = "" if server.setup.access.token is None else "/~TOKEN"
-    return variables_of(server.address + prefix)
+    return variables_of(server.address + _prefix(server))
+
+
+def _prefix(server: ProxyServer) -> str:
+    return "" if server.setup.access.token is None else "/~TOKEN"
 
 
 def _permission(permitted: bool) -> str:

@@ -19,8 +19,10 @@ from tapes.cli.output import (
     json_option,
     money,
     note,
+    one_line,
     size,
     when,
+    width,
     write,
     write_json,
     write_json_list,
@@ -79,10 +81,9 @@ def list_(
             now = time.time_ns()
             write_json_list({}, "sessions", (session_item(each, now) for each in found))
             return
-        table = Table(started=16, status=9, turns=-5, tokens=-8, cost=-9, id=8, title=40)
-        shown = 0
+        table, shown = SessionTable(), 0
         for listed in found:
-            _row(table, listed)
+            table.row(listed)
             shown += 1
         total = log.count(Noun.SESSIONS, where)
         if not total.value:
@@ -105,29 +106,46 @@ def _rows(log: Project, ask: Ask, limit: int) -> Iterator[Listed]:
         ask = Ask(ask.where, ask.sort, ask.descending, page.next_cursor, min(left, MOST))
 
 
-def _row(table: Table, listed: Listed) -> None:
-    session = listed.session
-    table.row(
-        when(time_text(session.started_at)),
-        session.derived_status,
-        session.turn_count,
-        session.total_tokens if session.total_tokens is not None else "-",
-        _cost(session.total_cost_usd, session.unpriced_calls),
-        session.id[:8],
-        _plain(display_title(session, listed.notes)),
-        color="red" if session.derived_status == "failed" else None,
-    )
+# A terminal with fewer columns gets fewer of ours.
+_WIDE = 80
+
+
+class SessionTable:
+    """Sessions, as much of each as there is room for."""
+
+    def __init__(self) -> None:
+        room = width()
+        self._is_wide = room is None or room >= _WIDE
+        self._table = (
+            Table(started=16, status=9, turns=-5, tokens=-8, cost=-9, id=8, title=40)
+            if self._is_wide
+            else Table(started=10, id=8, title=40)
+        )
+
+    def row(self, listed: Listed) -> None:
+        """One session."""
+        session = listed.session
+        started, title = (
+            when(time_text(session.started_at)), one_line(display_title(session, listed.notes)),
+        )  # fmt: skip
+        cells: list[object] = [
+            started,
+            session.derived_status,
+            session.turn_count,
+            session.total_tokens if session.total_tokens is not None else "-",
+            _cost(session.total_cost_usd, session.unpriced_calls),
+            session.id[:8],
+            title,
+        ]
+        if not self._is_wide:
+            cells = [started[:10], session.id[:8], title]
+        self._table.row(*cells, color="red" if session.derived_status == "failed" else None)
 
 
 def _cost(cost: Any, unpriced: int) -> str:
     if cost is None:
         return "-"
     return money(cost) + ("+" if unpriced else "")
-
-
-def _plain(text: str) -> str:
-    """A text on one line, without what a terminal would obey."""
-    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
 
 
 # --- show -------------------------------------------------------------------------------------
@@ -180,7 +198,7 @@ def _show_head(listed: Listed) -> None:
         cost += f" + {count(session.unpriced_calls, 'unpriced call')}"
     facts(
         ("session", session.id),
-        ("title", _plain(display_title(session, listed.notes))),
+        ("title", one_line(display_title(session, listed.notes))),
         ("agent", " ".join(filter(None, (session.harness_id, session.harness_version)))),
         ("its own id", session.harness_session_id),
         ("folder", session.cwd or None),
@@ -248,7 +266,7 @@ def _texts(blocks: tuple[dict[str, Any], ...], name: str) -> str:
 
 
 def _cut(text: str, full: bool) -> str:
-    plain = _plain(text)
+    plain = one_line(text)
     return plain if full or len(plain) <= 100 else f"{plain[:99]}…"
 
 

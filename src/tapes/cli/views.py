@@ -54,19 +54,28 @@ def glances(found: Sequence[Glance], paths: Sequence[str]) -> None:
     if not found:
         write(f"no tapes below {', '.join(paths)}")
         return
-    table = Table(exchanges=-9, incomplete=-10, size=-9, last_recorded=16, keys_by=14, tape=0)
+    room = width()
+    is_wide = room is None or room >= _WIDE_TAPES
+    table = (
+        Table(exchanges=-9, incomplete=-10, size=-9, last_recorded=16, keys_by=14, tape=0)
+        if is_wide
+        else Table(exchanges=-9, size=-9, tape=0)
+    )
     for glance in found:
         if glance.error is not None:
-            table.row("?", "?", "?", "?", "?", f"{glance.path}  (unreadable)", color="red")
+            unknown = ("?",) * (5 if is_wide else 2)
+            table.row(*unknown, f"{glance.path}  (unreadable)", color="red")
             continue
-        table.row(
+        path = glance.path + ("/" if glance.kind == "directory" else "")
+        cells: tuple[object, ...] = (
             f"{glance.exchanges:,}",
             glance.incomplete or "",
             size(glance.bytes),
             when(glance.last_recorded),
             ", ".join(glance.canonicalizers) or "-",
-            glance.path + ("/" if glance.kind == "directory" else ""),
+            path,
         )
+        table.row(*(cells if is_wide else (cells[0], cells[2], path)))
 
 
 def glance_json(glance: Glance) -> Json:
@@ -84,7 +93,7 @@ def glance_json(glance: Glance) -> Json:
 
 
 # A terminal with fewer columns gets fewer of ours.
-_WIDE = 120
+_WIDE, _WIDE_TAPES, _NARROW = 120, 90, 60
 
 
 class ExchangeTable:
@@ -93,6 +102,10 @@ class ExchangeTable:
     def __init__(self) -> None:
         room = width()
         self._is_wide = room is None or room >= _WIDE
+        self._is_narrow = room is not None and room < _NARROW
+        if self._is_narrow:
+            self._table = Table(key=8, status=-6, request=0)
+            return
         self._table = (
             Table(
                 key=12, recorded=16, status=-6, stream=6, tokens=-12, bytes=-9, model=20, request=0
@@ -122,6 +135,8 @@ class ExchangeTable:
             request = quoted(summary.said) or summary.what
             day = when(summary.recorded_at)[:10]
             cells = [summary.key[:8], day, cells[2], *cells[4:6], request]
+        if self._is_narrow:
+            cells = [cells[0], cells[2], cells[-1]]
         self._table.row(*cells, color=None if complete else "yellow")
 
 

@@ -47,7 +47,7 @@ def limits_in(file: Path) -> Limited:
     except FileNotFoundError:
         return Limited(file=file)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadSetting(f"{file}: {error}", f"check it with: python -m tomllib {file}") from error
+        raise BadSetting(f"{file}: {error}", f"mend it there: ${{EDITOR:-vi}} {file}") from error
     table = tree.get(KEY, {})
     faults = list(_faults(table))
     if faults:

@@ -22,6 +22,7 @@ from typing import Any
 from tapes.errors import BadSetting, Problem
 from tapes.services import toml
 from tapes.services.urls import source_problems, subject_of
+from tapes.tape.beside import folder_at_home
 
 KEY = "cassettes"
 HOSTS_KEY = "cassette_hosts"
@@ -55,8 +56,10 @@ def configuration_file(config_dir: str | None = None) -> Path:
     """The file of configuration that is in force, or the one that would be made."""
     if config_dir is not None:
         return Path(config_dir) / FILE
-    here, home = Path(FOLDER) / FILE, Path.home() / FOLDER / FILE
-    return home if home.is_file() and not here.is_file() else here
+    here, at_home = Path(FOLDER) / FILE, folder_at_home()
+    if at_home is None or here.is_file() or not (at_home / FILE).is_file():
+        return here
+    return at_home / FILE
 
 
 def source_list(
@@ -120,7 +123,7 @@ def _tree(text: str, file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadSetting(f"{file}: {error}", f"check it with: python -m tomllib {file}") from error
+        raise BadSetting(f"{file}: {error}", f"mend it there: ${{EDITOR:-vi}} {file}") from error
 
 
 def _of_tree(tree: dict[str, Any], key: str, file: Path) -> list[str] | None:

@@ -69,3 +69,11 @@ def sync_file(fd: int) -> None:
 
 # macOS, where fsync leaves data in the drive's cache.
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+def folder_at_home() -> Path | None:
+    """The folder of the person who is at work; None where nobody has a home."""
+    try:
+        return Path.home() / FOLDER
+    except RuntimeError:
+        return None

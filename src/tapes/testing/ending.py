@@ -3,6 +3,7 @@
 Knows nothing of pytest or terminals.
 """
 
+import shlex
 from collections.abc import Iterator
 
 from tapes.budget import LATCH
@@ -57,7 +58,8 @@ def unused_lines(gathered: Gathered, *, prunes: bool) -> list[str]:
     if recordings and not prunes:
         lines.append("  to take these recordings away: pytest --tape-unused=prune")
     if tapes:
-        lines.append(f"no test uses: {' '.join(shown(path) for path in tapes[:_SHOWN])}")
-        more = f", and {len(tapes) - _SHOWN} more" if len(tapes) > _SHOWN else ""
-        lines.append(f"  to take these tapes away: rm -r (see above{more})")
+        some = [shown(path) for path in tapes[:_SHOWN]]
+        more = f" and {len(tapes) - _SHOWN} more" if len(tapes) > _SHOWN else ""
+        lines.append(f"no test uses: {' '.join(some)}{more}")
+        lines.append(f"  to take these tapes away: {shlex.join(['rm', '-r', *some])}")
     return lines
