@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tapes.errors import UnknownId
 from tapes.projector import Projector
 from tapes.rows import RawTurn, session_id_of
-from tapes.store.base import Kept, Policy
+from tapes.store.base import Kept, Noun, Policy
 from tapes.store.filters import parse
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
@@ -75,6 +76,31 @@ def test_its_text_is_in_no_byte_of_the_file(tmp_path: Path) -> None:
         data = file.read_bytes().lower()
         assert b"canary" not in data, file
         assert b"quartz" not in data, file
+
+
+def test_an_erasure_that_was_broken_off_is_not_done_and_is_gone_on_with(store: SqlStore) -> None:
+    turns = [chat(n, [said("user", CANARY)], "yes", session=f"s{n}") for n in range(1, 61)]
+    store.append(turns)
+    Projector(store).drain()
+    project, times = store.project(), list[int]()
+
+    def purge(_: str, sessions: Sequence[str]) -> int:
+        times.append(len(sessions))
+        if len(times) == 2:
+            raise KeyboardInterrupt
+        return 0
+
+    store.when_erasing(purge, tuple)
+    with pytest.raises(KeyboardInterrupt):
+        project.erase([session_id_of(turn.envelope) for turn in turns], reason="asked")
+    assert project.count(Noun.SESSIONS).value == 60 - times[0]
+    assert store.finish_erasures() == 1
+    assert project.count(Noun.SESSIONS).value == 0
+    erasure = project.erasure(1)
+    assert erasure is not None
+    assert (erasure.sessions, erasure.turns) == (60, 60)
+    assert erasure.bytes > 0
+    assert erasure.done_at is not None
 
 
 def test_a_new_turn_of_an_erased_session_begins_without_the_old_ones(store: SqlStore) -> None:
