@@ -50,3 +50,18 @@ def test_whoever_was_cut_off_goes_on(
             assert len(list(store.project().stream_turns())) == 1
         assert store.append([chat(2, [said("user", "two")], "yes")])[0].kept is Kept.NEW
         assert len(list(store.project().stream_turns())) == 2
+
+
+def cost_of_a_page(dsn: str) -> str:
+    with closing(open_postgres(dsn)) as store, store.database.reading() as connection:
+        return str(connection.exec_driver_sql("SHOW random_page_cost").scalar_one())
+
+
+def test_a_page_costs_what_disks_take_today_but_where_an_operator_said_otherwise(
+    database: str,
+) -> None:
+    assert cost_of_a_page(database) == "1.1"
+    with psycopg.connect(database) as other:
+        name = other.info.dbname
+        other.execute(f'ALTER DATABASE "{name}" SET random_page_cost = 3')
+    assert cost_of_a_page(database) == "3"
