@@ -26,6 +26,7 @@ from tapes.store.packing import check_of, squeezed
 from tapes.store.people import note_in_audit, unknown
 from tapes.store.placing import unplace_dependents
 from tapes.store.tables import (
+    audit,
     blobs,
     claims,
     corrections,
@@ -47,6 +48,8 @@ from tapes.store.tables import (
 Purge = Callable[[str, Sequence[str]], int]
 # So many sessions are erased in one transaction.
 _AT_ONCE = 50
+# What in the audit has words that people wrote.
+_WITH_WORDS = ("tag", "correct")
 _BY_TURN: tuple[Table, ...] = (turn_marks, skips, corrections)
 _BY_SESSION: tuple[Table, ...] = (notes, tags, tapes, dirty, claims)
 
@@ -249,6 +252,7 @@ class _Batch:
         for table in _BY_SESSION:
             mine = and_(table.c.org_id == self.org_id, table.c.session_id.in_(session_ids))
             self.connection.execute(delete(table).where(mine))
+        self._forget_words_in_audit(session_ids)
         tombs = [
             {
                 "org_id": self.org_id, "session_id": session_id, "erased_at": now,
@@ -266,6 +270,17 @@ class _Batch:
         for session_id in sorted(session_ids):
             writer.settle(session_id)
         return went
+
+    def _forget_words_in_audit(self, session_ids: Sequence[str]) -> None:
+        """That a session was tagged or corrected stays known, but not with which words."""
+        session = self.database.json_text(audit.c.details, ("session",))
+        ask = select(audit.c.id, session.label("session")).where(
+            audit.c.org_id == self.org_id, audit.c.action.in_(_WITH_WORDS), session.in_(session_ids)
+        )
+        for entry in self.connection.execute(ask).all():
+            less = {"session": entry.session}
+            mine = and_(audit.c.org_id == self.org_id, audit.c.id == entry.id)
+            self.connection.execute(update(audit).where(mine).values(details=less))
 
     def count(self, turns: int, size: int) -> None:
         """Have the erasure say that so much went."""
