@@ -387,11 +387,49 @@ def _kept(spans: int) -> Path:
             "span_id": "span_id || '-' || n",
             "response_id": "''",
             "started_at": "started_at - n * 1000000000",
+            "session_id": f"CAST(printf('many-%011d', n / {LONG}) AS BLOB)",
         })  # fmt: skip
+        _of_sessions(database)
         rarely(database)
         database.execute("ANALYZE")
         database.commit()
     return building.rename(path)
+
+
+# The spans of one session: more than are looked through one by one.
+LONG = 5_000
+_KEPT = (("model", "model"), ("model", "request_model"), ("agent", "agent"), ("kind", "call_kind"),
+         ("error", "error_type"), ("provider", "provider"), ("outcome", "outcome"),
+         ("stop", "stop_reason"))  # fmt: skip
+
+
+def _of_sessions(database: sqlite3.Connection) -> None:
+    """The sessions of the many spans, and what is kept of each."""
+    columns = [row[1] for row in database.execute("PRAGMA table_info(sessions)")]
+    made = {"id": "many.id", "started_at": "many.first", "last_seen_at": "many.last",
+            "place": "2000000000 + row_number() OVER ()"}  # fmt: skip
+    values = ", ".join(made.get(column, f"one.{column}") for column in columns)
+    # Names of ours.
+    database.execute(
+        f"INSERT INTO sessions ({', '.join(columns)}) SELECT {values}"
+        " FROM (SELECT * FROM sessions WHERE NOT placeholder LIMIT 1) AS one, (SELECT session_id"
+        " AS id, min(started_at) AS first, max(started_at) AS last FROM spans"
+        " WHERE trace_id LIKE 'many-%' GROUP BY session_id) AS many"
+    )
+    tools = (
+        "SELECT org_id, 'tool' AS name, name AS value, session_id FROM spans WHERE kind = 'tool'"
+    )
+    each = " UNION ".join(
+        [tools]
+        + [
+            f"SELECT org_id, '{name}', {column}, session_id FROM spans WHERE {column} != ''"
+            + (" AND kind = 'llm'" if name == "model" else "")
+            for name, column in _KEPT
+        ]
+    )
+    database.execute(
+        f"INSERT OR IGNORE INTO session_facets (org_id, name, value, session_id) {each}"
+    )
 
 
 def _large_turn() -> RawTurn:

@@ -112,6 +112,17 @@ def test_the_audit_erasures_and_retention_go_along_once(pair: tuple[SqlStore, Sq
     assert governed(first, NO_ORG) == governed(second, NO_ORG)
 
 
+def test_a_name_that_was_given_there_is_not_taken_away(pair: tuple[SqlStore, SqlStore]) -> None:
+    first, second = pair
+    fill(first, many(1, 1))
+    copied(first, second)
+    [listed] = second.project().sessions().items
+    second.project().rename(listed.session.id, "theirs")
+    copied(first, second)
+    [listed] = second.project().sessions().items
+    assert listed.notes.display_name == "theirs"
+
+
 @pytest.mark.row("D7")
 def test_what_was_erased_here_is_refused_and_erased_there(pair: tuple[SqlStore, SqlStore]) -> None:
     first, second = pair

@@ -104,7 +104,7 @@ def _copy_notes(source: Project, target: Project) -> None:
         there = target.session(key)
         if there is None or notes == there.notes:
             continue
-        if notes.display_name != there.notes.display_name:
+        if notes.display_name not in ("", there.notes.display_name):
             target.rename(key, notes.display_name, by=_BY)
         if set(notes.tags) - set(there.notes.tags):
             target.tag(key, add=notes.tags, by=_BY)

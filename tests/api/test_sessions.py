@@ -97,6 +97,17 @@ def test_filters_and_words_narrow_the_list(client: httpx.Client) -> None:
     }
 
 
+@pytest.mark.parametrize("limit", [1, 50])
+def test_a_number_is_that_of_the_list_that_was_asked_for(client: httpx.Client, limit: int) -> None:
+    every = got(client, "/v1/sessions", count="yes")
+    starts = sorted(item["started_at"] for item in every["items"])
+    since = got(client, "/v1/sessions", since=starts[-2], count="exact", limit=limit)
+    assert since["count"] == {"value": 2, "exact": True}
+    until = got(client, "/v1/sessions", until=starts[2], count="yes", limit=limit)
+    assert until["count"] == {"value": 2, "exact": True}
+    assert every["count"]["value"] == 6
+
+
 def test_a_session_is_found_by_what_its_harness_calls_it(client: httpx.Client) -> None:
     found = got(client, "/v1/sessions", harness_session_id="phrasebook")["items"]
     assert [item["harness_id"] for item in found] == ["translator"]

@@ -2,17 +2,21 @@
 
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
+from tapes.envelope import Envelope
 from tapes.errors import UnknownId
 from tapes.projector import Projector
 from tapes.rows import RawTurn, session_id_of
-from tapes.store.base import Kept, Policy
+from tapes.store.base import Correction, Kept, Noun, Policy
 from tapes.store.filters import parse
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
+from tapes.store.tables import metadata
 from tests.turns import SECOND, chat, said
 
 CANARY = "CANARY-7f3a-quartz"
@@ -33,13 +37,22 @@ def session_of(turns: list[RawTurn]) -> str:
     return session_id_of(turns[0].envelope)
 
 
+def rows_of_all_tables(store: SqlStore) -> list[object]:
+    with store.database.reading() as connection:
+        return [connection.execute(select(table)).all() for table in metadata.sorted_tables]
+
+
 @pytest.mark.row("D2", "D7")
 def test_a_session_is_gone_everywhere_and_does_not_come_back(store: SqlStore) -> None:
     gone, stays = talk("gone", CANARY), talk("stays", "other", first=11)
     store.append([turn for pair in zip(gone, stays, strict=True) for turn in pair])
     Projector(store).drain()
     project = store.project()
+    project.tag(session_of(gone), add=[CANARY])
+    project.rename(session_of(gone), CANARY)
+    assert CANARY in repr(rows_of_all_tables(store))
     erasure = project.erase([session_of(gone)], reason="asked", by="me")
+    assert CANARY not in repr(rows_of_all_tables(store))
     assert (erasure.sessions, erasure.turns) == (1, 3)
     assert erasure.bytes > 0
     assert project.session(session_of(gone)) is None
@@ -66,7 +79,18 @@ def test_its_text_is_in_no_byte_of_the_file(tmp_path: Path) -> None:
     gone = [*talk("gone", CANARY), chat(7, [said("user", long)], "x", session="gone")]
     store.append([*gone, *talk("stays", "other", first=11)])
     Projector(store).drain()
-    store.project().erase([session_of(gone)], reason="asked")
+    project = store.project()
+    project.tag(session_of(gone), add=[CANARY, "more"], by="me")
+    project.tag(session_of(gone), remove=[CANARY], by="me")
+    project.rename(session_of(gone), CANARY)
+    project.correct(Correction(1, "quartz", "gone", reason=CANARY))
+    Projector(store).drain()
+    corrected = session_id_of(Envelope(harness_id="quartz", harness_session_id="gone"))
+    project.erase([session_of(gone), corrected], reason="asked")
+    tagged = [entry for entry in project.audit() if entry.action == "tag"]
+    assert [(entry.by, entry.details) for entry in tagged] == [
+        ("me", {"session": session_of(gone)})
+    ] * 2
     store.finish_erasures()
     store.close()
     with sqlite3.connect(tmp_path / "tapes.db") as connection:
@@ -75,6 +99,31 @@ def test_its_text_is_in_no_byte_of_the_file(tmp_path: Path) -> None:
         data = file.read_bytes().lower()
         assert b"canary" not in data, file
         assert b"quartz" not in data, file
+
+
+def test_an_erasure_that_was_broken_off_is_not_done_and_is_gone_on_with(store: SqlStore) -> None:
+    turns = [chat(n, [said("user", CANARY)], "yes", session=f"s{n}") for n in range(1, 61)]
+    store.append(turns)
+    Projector(store).drain()
+    project, times = store.project(), list[int]()
+
+    def purge(_: str, sessions: Sequence[str]) -> int:
+        times.append(len(sessions))
+        if len(times) == 2:
+            raise KeyboardInterrupt
+        return 0
+
+    store.when_erasing(purge, tuple)
+    with pytest.raises(KeyboardInterrupt):
+        project.erase([session_id_of(turn.envelope) for turn in turns], reason="asked")
+    assert project.count(Noun.SESSIONS).value == 60 - times[0]
+    assert store.finish_erasures() == 1
+    assert project.count(Noun.SESSIONS).value == 0
+    erasure = project.erasure(1)
+    assert erasure is not None
+    assert (erasure.sessions, erasure.turns) == (60, 60)
+    assert erasure.bytes > 0
+    assert erasure.done_at is not None
 
 
 def test_a_new_turn_of_an_erased_session_begins_without_the_old_ones(store: SqlStore) -> None:

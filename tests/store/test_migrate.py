@@ -2,18 +2,24 @@
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from tapes.errors import DamagedStore, NewerStore, UnreadableStore
+from tapes.projector import Projector
+from tapes.store.base import Ask
+from tapes.store.filters import parse
 from tapes.store.migrate import HEAD, REVISIONS, upgrade
 from tapes.store.packing import Way
 from tapes.store.postgres import PostgresDatabase, open_postgres
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import SqliteDatabase, open_sqlite
 from tapes.store.tables import spans
+from tests.contracts.test_store import fill, many
+from tests.postgres import Postgres
 from tests.turns import chat, said
 
 
@@ -93,6 +99,76 @@ def test_a_file_from_before_bodies_were_continued_is_read_and_written(tmp_path: 
         kept = list(store.project().stream_turns())
     assert [turn.exchange for turn in kept] == [turn.exchange for turn in turns]
     assert list(tmp_path.glob(f"tapes.db.before-{HEAD}-from-0002"))
+
+
+def moved_file(new: Path, old: Path) -> None:
+    """The rows of a log into one of an older version, but for words, which are taken in anew."""
+    with closing(sqlite3.connect(old)) as connection:
+        connection.execute("ATTACH ? AS now", [str(new)])
+        for (table,) in connection.execute(TABLES).fetchall():
+            connection.execute(f"INSERT INTO {table} SELECT * FROM now.{table}")
+        connection.commit()
+
+
+def moved_database(new: str, old: str) -> None:
+    """The same on a server."""
+    with psycopg.connect(new) as one, psycopg.connect(old) as other:
+        for (table,) in other.execute(SERVER_TABLES).fetchall():
+            names = [c.name for c in other.execute(f"SELECT * FROM {table}").description or ()]
+            columns = f"({', '.join(names)})"
+            with (
+                one.cursor().copy(f"COPY {table} {columns} TO STDOUT") as rows,
+                other.cursor().copy(f"COPY {table} {columns} FROM STDIN") as into,
+            ):
+                for row in rows:
+                    into.write(row)
+
+
+TABLES = """SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT LIKE '%_words%'
+    AND name NOT IN ('about', 'alembic_version', 'sqlite_sequence', 'sqlite_stat1')"""
+SERVER_TABLES = """SELECT tablename FROM pg_tables WHERE schemaname = 'public'
+    AND tablename NOT LIKE '%_words' AND tablename NOT IN ('about', 'alembic_version')"""
+
+
+def all_of(store: SqlStore) -> list[object]:
+    """What a log answers."""
+    project, every = store.project(), Ask(limit=200)
+    found = [project.spans(replace(every, where=parse(asked))).items for asked in ASKED]
+    turns = [turn.exchange for turn in project.stream_turns()]
+    assert all(found)
+    return [project.sessions().items, project.traces(every).items, found, turns, store.check()]
+
+
+ASKED = ("id:llm*", "question", "request:1-*", "model:gpt-test", "parent:agent_main_1-2")
+
+
+@pytest.mark.row("D7")
+def test_a_file_of_the_first_version_is_all_there_in_this_one(tmp_path: Path) -> None:
+    with closing(open_sqlite(tmp_path / "new.db")) as new:
+        fill(new, many(3, 3))
+        before = all_of(new)
+    older(tmp_path / "old.db")
+    moved_file(tmp_path / "new.db", tmp_path / "old.db")
+    with closing(open_sqlite(tmp_path / "old.db")) as old:
+        assert all_of(old) == before
+        assert list(Projector(old).check()) == []
+
+
+@pytest.mark.row("D7")
+def test_a_server_of_the_first_version_is_all_there_in_this_one(
+    postgres: Postgres, database: str
+) -> None:
+    with closing(open_postgres(database)) as new:
+        fill(new, many(3, 3))
+        before = all_of(new)
+    url = postgres.new_database("first_version")
+    with closing(PostgresDatabase(url)) as first, first.migrating() as connection:
+        upgrade(connection, REVISIONS[0])
+    moved_database(database, url)
+    with closing(open_postgres(url)) as old:
+        assert all_of(old) == before
+        assert list(Projector(old).check()) == []
+    postgres.drop_database("first_version")
 
 
 def test_an_older_log_gets_the_indexes_that_a_new_one_has(tmp_path: Path, database: str) -> None:

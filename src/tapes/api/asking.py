@@ -4,7 +4,7 @@ Rule 1: what cannot be read is a 400 that says what was meant, never a default i
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 from uuid import UUID
@@ -19,8 +19,8 @@ from tapes.doors import USUAL, Door
 from tapes.errors import BadQuery
 from tapes.projector import Projector
 from tapes.rows import nanoseconds
-from tapes.store.base import LIMIT, MOST, Ask, Noun, Project, Store
-from tapes.store.filters import EVERYTHING, Condition, parse
+from tapes.store.base import LIMIT, MOST, Ask, Count, Page, Project, Store
+from tapes.store.filters import EVERYTHING, parse
 
 _LARGEST = 2**63 - 1
 
@@ -120,14 +120,22 @@ def uuid_of(name: str, text: str) -> str:
         raise BadQuery(f"{name} {text[:60]!r} is no UUID") from None
 
 
-def counted(project: Project, noun: Noun, where: Condition, asked: str) -> dict[str, Any]:
-    """The member `count` of a page, where it was asked for. Raises BadQuery."""
+def counted(
+    asked: str, ask: Ask, page: Page[Any], count: Callable[..., Count]
+) -> dict[str, dict[str, Any]]:
+    """The member `count` of a page, where it was asked for. Raises BadQuery.
+
+    Of a list that is one page long the rows are counted that it shows.
+    """
     if asked in ("", "no", "false", "0"):
         return {}
     if asked not in ("yes", "true", "1", "exact"):
         raise BadQuery(f"count={asked!r} is neither yes nor exact")
-    count = project.count(noun, where, at_most=0 if asked == "exact" else 10_000)
-    return {"count": {"value": count.value, "exact": count.exact}}
+    if ask.cursor or page.next_cursor:
+        found = count(at_most=0 if asked == "exact" else 10_000)
+    else:
+        found = Count(len(page.items), not page.remarks)
+    return {"count": {"value": found.value, "exact": found.exact}}
 
 
 def now() -> int:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -118,13 +119,14 @@ def list_sessions(
         return reply(request, {"items": items, "seq": project.seq()})
     if auth_subject:
         ask = _and(ask, "subject", auth_subject)
-    page = project.sessions(
-        ask,
-        since=moment_of("since", since),
-        until=moment_of("until", until),
-        placeholders=placeholders,
-    )
-    return reply(request, _told(page) | counted(project, Noun.SESSIONS, ask.where, count))
+    bounds: Any = {
+        "since": moment_of("since", since),
+        "until": moment_of("until", until),
+        "placeholders": placeholders,
+    }
+    page = project.sessions(ask, **bounds)
+    number = partial(project.count, Noun.SESSIONS, ask.where, **bounds)
+    return reply(request, _told(page) | counted(count, ask, page, number))
 
 
 def _told(page: Page[Listed]) -> dict[str, Any]:

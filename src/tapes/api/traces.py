@@ -1,6 +1,7 @@
 """Traces and spans: lists of them, one trace with its spans, one span with all it holds."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -46,7 +47,8 @@ def list_traces(
             page = _all_of(project, replace(ask, descending=False, limit=MOST))
             return reply(request, _page(page))
     page = project.traces(ask)
-    return reply(request, _page(page) | counted(project, Noun.TRACES, ask.where, count))
+    number = partial(project.count, Noun.TRACES, ask.where)
+    return reply(request, _page(page) | counted(count, ask, page, number))
 
 
 def _all_of(project: Project, ask: Ask) -> Page[Trace]:
@@ -109,10 +111,12 @@ def list_spans(
     if trace_id:
         where = both(where, is_("trace", trace_id))
     wanted = payload_of(payload)
-    page = project.spans(replace(ask, where=where), payload=wanted != "none")
+    ask = replace(ask, where=where)
+    page = project.spans(ask, payload=wanted != "none")
     body = {
         "schema": SCHEMA,
         "items": [span_item(span, wanted) for span in page.items],
         **page_facts(page),
     }
-    return reply(request, body | counted(project, Noun.SPANS, where, count))
+    number = partial(project.count, Noun.SPANS, where)
+    return reply(request, body | counted(count, ask, page, number))

@@ -5,6 +5,7 @@ Rule 2: what was captured is data, never a page: no body is served as a type tha
 """
 
 import base64
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -45,7 +46,9 @@ def list_turns(request: Request, project: TheProject, ask: TheAsk, count: Counte
     """Raw turns without their content, by default the latest first."""
     page = project.turns(ask)
     body = {"items": [turn_item(head) for head in page.items], **page_facts(page)}
-    return reply(request, body | counted(project, Noun.TURNS, ask.where, count))
+    return reply(
+        request, body | counted(count, ask, page, partial(project.count, Noun.TURNS, ask.where))
+    )
 
 
 @router.get("/v1/turns/{turn_id}", response_model=WholeTurn)

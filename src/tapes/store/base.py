@@ -397,8 +397,20 @@ class Project(Protocol):
         """Raw turns without their content, in the order of arrival; sort: id."""
         ...
 
-    def count(self, noun: Noun, where: Condition = EVERYTHING, *, at_most: int = 10_000) -> Count:
-        """How many there are: exact up to `at_most` (0: always), else that there are more."""
+    def count(
+        self,
+        noun: Noun,
+        where: Condition = EVERYTHING,
+        *,
+        at_most: int = 10_000,
+        since: int | None = None,
+        until: int | None = None,
+        placeholders: bool = False,
+    ) -> Count:
+        """How many there are: exact up to `at_most` (0: always), else that there are more.
+
+        What `sessions` is asked for beside a condition holds for their number too.
+        """
         ...
 
     def facets(self, name: str, *, begins: str = "", limit: int = 20) -> tuple[Facet, ...]:

@@ -26,6 +26,7 @@ from tapes.store.packing import check_of, squeezed
 from tapes.store.people import note_in_audit, unknown
 from tapes.store.placing import unplace_dependents
 from tapes.store.tables import (
+    audit,
     blobs,
     claims,
     corrections,
@@ -47,6 +48,8 @@ from tapes.store.tables import (
 Purge = Callable[[str, Sequence[str]], int]
 # So many sessions are erased in one transaction.
 _AT_ONCE = 50
+# What in the audit has words that people wrote.
+_WITH_WORDS = ("tag", "correct")
 _BY_TURN: tuple[Table, ...] = (turn_marks, skips, corrections)
 _BY_SESSION: tuple[Table, ...] = (notes, tags, tapes, dirty, claims)
 
@@ -112,39 +115,42 @@ class Erasing:
     def _carry_out(self, org_id: str, plan: Erasure, loose: Sequence[int] = ()) -> Erasure:
         with self._database.writing() as connection:
             erasure_id = _noted(connection, org_id, plan)
-        turns = size = 0
-        for some in chunks(plan.session_ids, _AT_ONCE):
-            for purge, _ in self.purges:
-                turns += purge(org_id, some)
-            with self._database.writing() as connection:
-                batch = _Batch(self._database, connection, org_id, erasure_id)
-                went = batch.erase_sessions(some)
-                turns, size = turns + went[0], size + went[1]
+        self._erase_sessions(org_id, erasure_id, plan.session_ids)
         for ids in chunks(loose):
             with self._database.writing() as connection:
                 batch = _Batch(self._database, connection, org_id, erasure_id)
-                went = batch.erase_turns(ids)
-                turns, size = turns + went[0], size + went[1]
+                batch.count(*batch.erase_turns(ids))
         self._forget()
-        with self._database.writing() as connection:
-            mine = erasures.c.id == erasure_id
-            connection.execute(update(erasures).where(mine).values(turns=turns, bytes=size))
         if self._database.is_small():
             self.finish()
-        done = self.find(org_id, erasure_id)
-        return done or replace(plan, id=erasure_id, turns=turns, bytes=size)
+        return self.find(org_id, erasure_id) or replace(plan, id=erasure_id)
+
+    def _erase_sessions(self, org_id: str, erasure_id: int, session_ids: Sequence[str]) -> None:
+        for some in chunks(session_ids, _AT_ONCE):
+            waited = sum(purge(org_id, some) for purge, _ in self.purges)
+            with self._database.writing() as connection:
+                batch = _Batch(self._database, connection, org_id, erasure_id)
+                turns, size = batch.erase_sessions(some)
+                batch.count(waited + turns, size)
 
     # --- the bytes
 
     def finish(self) -> int:
-        """Take what was erased out of the file's bytes; gives the number of erasures done."""
+        """Take what was erased out of the file's bytes; gives the number of erasures done.
+
+        Of an erasure that was broken off, what is left of it is erased first.
+        """
+        ask = select(erasures.c.id, erasures.c.org_id, erasures.c.details)
         with self._database.reading() as connection:
-            waiting = connection.execute(
-                select(erasures.c.id).where(erasures.c.done_at.is_(None))
-            ).scalars()
-            ids = list(waiting)
-        if not ids or not self._database.wipe():
+            waiting = connection.execute(ask.where(erasures.c.done_at.is_(None))).all()
+            left = [_left(connection, *row) for row in waiting]
+        for (erasure_id, org_id, _), session_ids in zip(waiting, left, strict=True):
+            self._erase_sessions(org_id, erasure_id, session_ids)
+        if any(left):
+            self._forget()
+        if not waiting or not self._database.wipe():
             return 0
+        ids = [row.id for row in waiting]
         with self._database.writing() as connection:
             done = update(erasures).where(erasures.c.id.in_(ids)).values(done_at=time.time_ns())
             connection.execute(done)
@@ -186,6 +192,21 @@ def _erasure_of(connection: Connection, org_id: str, session_id: str) -> int | N
     )
     found: int | None = connection.execute(ask).scalar()
     return found
+
+
+def _left(
+    connection: Connection, erasure_id: int, org_id: str, details: Mapping[str, Any] | None
+) -> list[str]:
+    """The sessions of an erasure that are not erased yet."""
+    wanted, gone = list[str]((details or {}).get("sessions", ())), set[str]()
+    for some in chunks(wanted):
+        ask = select(tombstones.c.session_id).where(
+            tombstones.c.org_id == org_id,
+            tombstones.c.session_id.in_(some),
+            tombstones.c.erasure_id >= erasure_id,
+        )
+        gone |= set(connection.execute(ask).scalars())
+    return [session_id for session_id in wanted if session_id not in gone]
 
 
 def _is_known(connection: Connection, org_id: str, session_id: str) -> bool:
@@ -231,6 +252,7 @@ class _Batch:
         for table in _BY_SESSION:
             mine = and_(table.c.org_id == self.org_id, table.c.session_id.in_(session_ids))
             self.connection.execute(delete(table).where(mine))
+        self._forget_words_in_audit(session_ids)
         tombs = [
             {
                 "org_id": self.org_id, "session_id": session_id, "erased_at": now,
@@ -248,6 +270,23 @@ class _Batch:
         for session_id in sorted(session_ids):
             writer.settle(session_id)
         return went
+
+    def _forget_words_in_audit(self, session_ids: Sequence[str]) -> None:
+        """That a session was tagged or corrected stays known, but not with which words."""
+        session = self.database.json_text(audit.c.details, ("session",))
+        ask = select(audit.c.id, session.label("session")).where(
+            audit.c.org_id == self.org_id, audit.c.action.in_(_WITH_WORDS), session.in_(session_ids)
+        )
+        for entry in self.connection.execute(ask).all():
+            less = {"session": entry.session}
+            mine = and_(audit.c.org_id == self.org_id, audit.c.id == entry.id)
+            self.connection.execute(update(audit).where(mine).values(details=less))
+
+    def count(self, turns: int, size: int) -> None:
+        """Have the erasure say that so much went."""
+        more = {"turns": erasures.c.turns + turns, "bytes": erasures.c.bytes + size}
+        mine = erasures.c.id == self.erasure_id
+        self.connection.execute(update(erasures).where(mine).values(more))
 
     def _turns_of(self, session_ids: Sequence[str]) -> list[int]:
         ask = (

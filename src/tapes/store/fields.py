@@ -32,6 +32,7 @@ from tapes.store.filters import All, Condition, Field, Has, Not, Op, Some, Text
 from tapes.store.tables import (
     answered,
     facets,
+    judged,
     known,
     notes,
     raw_turns,
@@ -53,8 +54,8 @@ class Texts(Protocol):
         """The rows of a list in which a text stands. Raises BadQuery."""
         ...
 
-    def few_with(self, values: Sql) -> list[str] | None:
-        """The sessions that have such a value of a field; None where much is in them."""
+    def kept(self, values: Sql) -> Sql | None:
+        """Where the spans with such a value of a field are; None where they may be anywhere."""
         ...
 
 
@@ -226,14 +227,14 @@ def _values(name: str, asked: Field, context: Context) -> Sql | None:
 
 
 def _kept(name: str, make: Make) -> Make:
-    """What few sessions have is looked for in them, and what none has nowhere."""
+    """What few sessions have is looked for where they are, and what none has nowhere."""
 
     def made(asked: Field, context: Context) -> Sql:
         values = _values(name, asked, context)
-        few = None if values is None else context.texts.few_with(values)
-        if few is None:
+        there = None if values is None else context.texts.kept(values)
+        if there is None:
             return make(asked, context)
-        return and_(spans.c.session_id.in_(few), make(asked, context)) if few else false()
+        return there if isinstance(there, False_) else and_(there, make(asked, context))
 
     return made
 
@@ -305,6 +306,18 @@ def _tool(asked: Field, context: Context) -> Sql:
 
 def _model(asked: Field, context: Context) -> Sql:
     return and_(spans.c.kind == "llm", _word(spans.c.model, spans.c.request_model)(asked, context))
+
+
+def _parent(asked: Field, context: Context) -> Sql:
+    """What hangs below a span is in a trace with it, and ids of spans are in an index."""
+    fits = _word(spans.c.parent_span_id)(asked, context)
+    if asked.op is not Op.IS or not asked.value:
+        return fits
+    above = spans.alias("above")
+    its = select(above.c.trace_id).where(
+        above.c.org_id == context.org_id, above.c.span_id == asked.value
+    )
+    return and_(spans.c.trace_id.in_(its), fits)
 
 
 def _response(asked: Field, context: Context) -> Sql:
@@ -401,7 +414,7 @@ FIELDS: Mapping[Noun, Mapping[str, Make]] = {
         "id": _word(spans.c.span_id),
         "trace": _word(spans.c.trace_id),
         "session": _id(spans.c.session_id),
-        "parent": _word(spans.c.parent_span_id),
+        "parent": _parent,
         "type": _word(spans.c.kind),
         "name": _word(spans.c.name),
         "status": _word(spans.c.status),
@@ -488,7 +501,7 @@ HAS: Mapping[Noun, Mapping[str, HasMake]] = {
         "error": _some(spans.c.status == "error"),
         "cost": _some(spans.c.cost_usd.is_not(None)),
         "tokens": _some(spans.c.total_tokens.is_not(None)),
-        "verdict": _some(spans.c.verdict.is_not(None)),
+        "verdict": _some(judged),
         "turn": _some(spans.c.raw_turn_id.is_not(None)),
     },
     Noun.TURNS: {

@@ -264,11 +264,16 @@ class Lists:
         self, ask: Ask, *, since: int | None, until: int | None, placeholders: bool
     ) -> Page[Listed]:
         """Sessions."""
-        more: list[ColumnElement[bool]] = []
-        if since is not None or until is not None:
-            more += self._with_trace_in(since, until)
+        more = self._with_trace_in(since, until)
         chosen = SESSIONS if placeholders else _REAL_SESSIONS
         return self._page(Noun.SESSIONS, ask, listed, more, chosen)
+
+    def only(
+        self, *, since: int | None, until: int | None, placeholders: bool
+    ) -> list[ColumnElement[bool]]:
+        """What holds of sessions that are asked for so."""
+        real = [] if placeholders else [sessions.c.placeholder.is_not(true())]
+        return [*real, *self._with_trace_in(since, until)]
 
     def traces(self, ask: Ask) -> Page[Trace]:
         """Traces."""
@@ -285,6 +290,8 @@ class Lists:
         return self._page(Noun.TURNS, ask, _each(head_of), more)
 
     def _with_trace_in(self, since: int | None, until: int | None) -> list[ColumnElement[bool]]:
+        if since is None and until is None:
+            return []
         began = [traces.c.org_id == self._org, traces.c.session_id == sessions.c.id]
         # What follows from it for the session itself is said too: there is an index for that.
         more: list[ColumnElement[bool]] = []
@@ -358,14 +365,19 @@ class Lists:
 
     # --- numbers
 
-    def count(self, noun: Noun, where: Condition, *, at_most: int) -> Count:
+    def count(
+        self,
+        noun: Noun,
+        where: Condition,
+        more: Sequence[ColumnElement[bool]] = (),
+        *,
+        at_most: int,
+    ) -> Count:
         """How many rows there are."""
         with self._database.reading() as connection:
             texts = WordTexts(self._database, connection, self._org)
             condition = compiled(noun, where, self.context(texts))
-            rows = select(TIES[noun]).where(TABLES[noun].c.org_id == self._org, condition)
-            if noun is Noun.SESSIONS:
-                rows = rows.where(sessions.c.placeholder.is_not(true()))
+            rows = select(TIES[noun]).where(TABLES[noun].c.org_id == self._org, condition, *more)
             if at_most:
                 rows = rows.limit(at_most + 1)
             number = connection.execute(select(func.count()).select_from(rows.subquery())).scalar()

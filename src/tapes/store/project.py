@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, Table, and_, bindparam, func, select
+from sqlalchemy import ColumnElement, Select, Table, and_, bindparam, func, select
 
 from tapes.rows import Projection, RawTurn, Span, Trace
 from tapes.store.base import (
@@ -84,9 +84,21 @@ class SqlProject:
         """Raw turns without their content."""
         return self._lists.turns(ask, session_id=session_id)
 
-    def count(self, noun: Noun, where: Condition = EVERYTHING, *, at_most: int = 10_000) -> Count:
+    def count(
+        self,
+        noun: Noun,
+        where: Condition = EVERYTHING,
+        *,
+        at_most: int = 10_000,
+        since: int | None = None,
+        until: int | None = None,
+        placeholders: bool = False,
+    ) -> Count:
         """How many there are."""
-        return self._lists.count(noun, where, at_most=at_most)
+        lists, more = self._lists, list[ColumnElement[bool]]()
+        if noun is Noun.SESSIONS:
+            more = lists.only(since=since, until=until, placeholders=placeholders)
+        return lists.count(noun, where, more, at_most=at_most)
 
     def facets(self, name: str, *, begins: str = "", limit: int = 20) -> tuple[Facet, ...]:
         """The values of a field."""

@@ -13,7 +13,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, exists, func, literal, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    exists,
+    false,
+    func,
+    literal,
+    or_,
+    select,
+)
 
 from tapes.errors import BadCursor, BadQuery
 from tapes.rows import Span
@@ -45,6 +56,15 @@ def wanted_by(text: Text) -> Wanted:
     return Every((*map(Term, terms[:-1]), last))
 
 
+def _of_session(end: Any) -> Any:
+    mine = and_(spans.c.org_id == facets.c.org_id, spans.c.session_id == facets.c.session_id)
+    return select(end(spans.c.started_at)).where(mine).scalar_subquery()
+
+
+# When the first and the last span of some sessions began: in an index each is one step.
+_ENDS = select(func.min(_of_session(func.min)), func.max(_of_session(func.max)))
+
+
 class WordTexts:
     """Conditions on words, for lists of one tenant."""
 
@@ -72,18 +92,22 @@ class WordTexts:
                 found = self._above(text, wanted, spans.c.session_id, sessions.c.id)
                 return or_(sessions.c.place.in_(titles), found)
 
-    def few_with(self, values: ColumnElement[bool]) -> list[str] | None:
-        """The sessions that have such a value of a field; None where much is in them."""
+    def kept(self, values: ColumnElement[bool]) -> ColumnElement[bool] | None:
+        """Where the spans with such a value of a field are, if few sessions have it."""
         ask = select(facets.c.session_id).where(values).distinct().limit(_FEW_SESSIONS + 1)
         found = list(self._connection.execute(ask).scalars())
-        if not found or len(found) > _FEW_SESSIONS:
-            return None if found else found
-        mine = select(spans.c.session_id).where(
-            spans.c.org_id == self._org, spans.c.session_id.in_(found)
-        )
-        some = mine.limit(_LOOKED_THROUGH + 1).subquery()
+        if not found:
+            return false()
+        if len(found) > _FEW_SESSIONS:
+            return None
+        mine = and_(spans.c.org_id == self._org, spans.c.session_id.in_(found))
+        some = select(spans.c.session_id).where(mine).limit(_LOOKED_THROUGH + 1).subquery()
         number = self._connection.execute(select(func.count()).select_from(some)).scalar_one()
-        return found if number <= _LOOKED_THROUGH else None
+        if number <= _LOOKED_THROUGH:
+            return spans.c.session_id.in_(found)
+        # Nor are they before these sessions began, or after they ended.
+        first, last = self._connection.execute(_ENDS.where(values)).one()
+        return spans.c.started_at.between(first, last)
 
     def _in_span(self, text: Text, wanted: Wanted) -> ColumnElement[bool]:
         if is_simple(text.text):

@@ -391,7 +391,7 @@ spans = Table(
     Column("output", Payload),
 )
 Index("spans_by_id", spans.c.org_id, spans.c.trace_id, spans.c.span_id, unique=True)
-Index("spans_by_session", spans.c.org_id, spans.c.session_id)
+Index("spans_by_session", spans.c.org_id, spans.c.session_id, spans.c.started_at)
 Index("spans_by_span_id", spans.c.org_id, spans.c.span_id)
 Index("spans_by_change", spans.c.org_id, spans.c.derive_seq)
 # Here and below as text: a database uses such an index only where a query has the very words of its
@@ -429,12 +429,18 @@ _LOOKED_AT = (
     spans.c.seq,
     spans.c.raw_turn_id,
     spans.c.session_id,
+    spans.c.request_id,
+    spans.c.anchor,
+    spans.c.fidelity,
 )
 Index("spans_by_time", *_LOOKED_AT)
 # One of sixteen, by chance: the last bits of a place are a hash.
 SAMPLE = 16
 sampled = text("place & 15 = 0")
 Index("spans_sampled", *_LOOKED_AT, sqlite_where=sampled, postgresql_where=sampled)
+# A verdict is too long for an index, and few spans have one.
+judged = spans.c.verdict.is_not(None)
+Index("spans_judged", *_LOOKED_AT, sqlite_where=judged, postgresql_where=judged)
 
 links = Table(
     "span_links",
