@@ -4,7 +4,7 @@ import pytest
 
 from tapes.errors import BadQuery
 from tapes.projector import Projector
-from tapes.store.base import Noun
+from tapes.store.base import Ask, Noun
 from tapes.store.filters import parse
 from tapes.store.sql import SqlStore
 from tests.turns import chat, said
@@ -62,6 +62,26 @@ def test_words_that_are_not_together_are_no_phrase(spoken: SqlStore) -> None:
     assert found(spoken, '"café naïve"') == []
     assert found(spoken, "café -naïve") == []
     assert len(found(spoken, "café OR 天気")) == 3
+
+
+@pytest.mark.parametrize(
+    ("rare", "near"), [(2000, 5000), (1, 1000), (1, 0)], ids=["few", "near", "far"]
+)
+def test_sessions_are_found_by_their_words_however_many_have_them(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, rare: int, near: int
+) -> None:
+    for name, value in (("_RARE", rare), ("_NEAR", near), ("_PAGE", 1)):
+        monkeypatch.setattr(f"tapes.store.sqlite.{name}", value)
+    words = ("needle",) * 4 + ("hay",) * 6
+    store.append([
+        chat(number, [said("user", word)], "ok", session=f"s{number}")
+        for number, word in enumerate(words)
+    ])  # fmt: skip
+    Projector(store).drain()
+    project = store.project()
+    found = project.sessions(Ask(where=parse("needle"))).items
+    assert {each.session.harness_session_id for each in found} == {"s0", "s1", "s2", "s3"}
+    assert project.count(Noun.SESSIONS, parse("needle")).value == 4
 
 
 def test_a_query_without_words_says_so(spoken: SqlStore) -> None:

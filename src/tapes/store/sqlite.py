@@ -307,8 +307,9 @@ def _connected(path: str, options: str) -> sqlite3.Connection:
 
 # --- words ------------------------------------------------------------------------------------
 
-# What has at most so many rows is gone through row by row.
-_RARE = 2000
+# What has at most so many rows is gone through row by row; so is what the latest sessions have not,
+# where more rows than these come before a page of those that have it.
+_RARE, _NEAR, _PAGE = 2000, 5000, 50
 
 
 class _Fts(WordIndex):
@@ -326,8 +327,10 @@ class _Fts(WordIndex):
             f"SELECT rowid FROM {table} WHERE {table} MATCH :wanted AND rowid < :below"
             " ORDER BY rowid DESC LIMIT :most"
         )
-        self._some = text(
-            f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH :wanted LIMIT :most)"
+        self._page = text(
+            "SELECT (SELECT max(place) FROM spans) - max(place) AS before FROM spans WHERE place IN"
+            f" (SELECT rowid FROM {table} WHERE {table} MATCH :wanted AND rowid >= :lowest)"
+            " GROUP BY session_id ORDER BY before LIMIT 1 OFFSET :page"
         )
 
     def replace(self, connection: Connection, old: Iterable[Words], new: Iterable[Words]) -> None:
@@ -370,9 +373,13 @@ class _Fts(WordIndex):
         return connection.execute(self._latest, values).scalars().all()
 
     def is_rare(self, connection: Connection, org_id: str, wanted: Wanted) -> bool:
-        """Whether at most so many match."""
-        values = {"wanted": _query(org_id, wanted), "most": _RARE + 1}
-        return (connection.execute(self._some, values).scalar() or 0) <= _RARE
+        """Whether few match, or only sessions before many that would all be looked through."""
+        latest = self.latest(connection, org_id, wanted, below=None, limit=_RARE + 1)
+        if len(latest) <= _RARE:
+            return True
+        values = {"wanted": _query(org_id, wanted), "lowest": latest[-1], "page": _PAGE}
+        before = connection.execute(self._page, values).scalar()
+        return before is None or before > _NEAR
 
     def forget_all(self, connection: Connection) -> None:
         """An empty index."""
