@@ -7,6 +7,7 @@ import { Cost, Duration, Icon, Outcome, State, Text, Tokens, When } from './piec
 import { Arguments, Block, Blocks, Long, Result } from './content.js';
 import { CacheBadge } from './detail.js';
 import { callsOf } from './fork.js';
+import { askedOf } from './gist.js';
 import { cacheOf, lasting } from './model.js';
 import * as f from './format.js';
 
@@ -67,14 +68,6 @@ function Call({ span, before, chosen, onChoose }) {
       <span class="tail"><${Outcome} outcome=${span.outcome} />${span.cost_usd != null && html`<span class="tnum">${f.money(span.cost_usd)}</span>`}<span class="faint tnum">${lasting(span)}</span></span></button></div>`;
 }
 
-const gistOf = (input) => {
-  const value = input?.[0]?.tool_input;
-  if (value == null) return '';
-  if (typeof value !== 'object') return String(value);
-  const text = value.command ?? value.file_path ?? value.path ?? value.query ?? value.pattern ?? value.url ?? value.description ?? JSON.stringify(value);
-  return String(text).replace(/\s+/g, ' ').slice(0, 160);
-};
-
 function Tool({ span, chosen, onChoose, before }) {
   const failed = span.status === 'error';
   const [open, setOpen] = useState(failed);
@@ -82,7 +75,7 @@ function Tool({ span, chosen, onChoose, before }) {
   const result = whole.output?.[0];
   const agents = span.children.filter((each) => each.kind === 'agent');
   return html`<div class=${`toolcall ${failed ? 'failed' : ''} ${span.span_id === chosen ? 'at' : ''}`}>
-    <div class="toolline"><button class="toolopen" aria-expanded=${String(open)} onClick=${() => { setOpen(!open); onChoose(span); }}><${Icon} name=${open ? 'down' : 'right'} /><${Icon} name="tool" /><b><${Text}>${span.name}</${Text}></b><${Text} as="code" class="cut dim">${gistOf(span.input)}</${Text}></button>
+    <div class="toolline"><button class="toolopen" aria-expanded=${String(open)} onClick=${() => { setOpen(!open); onChoose(span); }}><${Icon} name=${open ? 'down' : 'right'} /><${Icon} name="tool" /><b><${Text}>${span.name}</${Text}></b><${Text} as="code" class="cut dim">${askedOf(span)}</${Text}></button>
       ${failed ? html`<${State} state="error" />` : !span.output?.length ? html`<${State} state=${span.isRunning ? 'running' : 'no result'} />` : ''}<span class="faint tnum">${span.isRunning ? '' : lasting(span)}</span></div>
     ${open && html`<div class="pair"><div><span class="who">Call</span>${whole.input?.[0] ? html`<${Arguments} value=${whole.input[0].tool_input} />` : html`<p class="faint">not seen</p>`}</div>
       <div><span class=${`who ${failed ? 'bad' : ''}`}>${failed ? 'Error' : 'Result'}</span>${result ? html`<${Result} value=${result.tool_output} />` : html`<p class="faint">no result was seen</p>`}</div></div>`}

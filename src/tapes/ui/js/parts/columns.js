@@ -3,6 +3,7 @@
 // thousands of cells, so each is one element wherever that is enough.
 import { h, html, makeStore } from './view.js';
 import { Icon, Kind, Outcome, State, Text, TokensOf, costTip, tokensTip } from './pieces.js';
+import { answeredOf, askedOf } from './gist.js';
 import { prefer, prefs } from './prefs.js';
 import * as f from './format.js';
 
@@ -24,6 +25,11 @@ const cost = (usd, unpriced, saved, sort) => ({
   tip: (row) => costTip(usd(row), unpriced(row), saved(row)),
 });
 const text = (id, head, width, get, rest) => ({ id, head, width, text: true, cell: (row) => get(row) || f.NONE, ...rest });
+// What a span says; what failed says how, where it says nothing else.
+const failing = (row) => row.status === 'error' && row.error_type;
+const words = (id, head, get, rest) => text(id, head, 8, (row) => get(row) || (id === 'output' && failing(row)) || ' ', {
+  share: 1.4, tone: (row) => (id === 'output' && row.status === 'error' ? 'bad' : 'dim'), tip: (row) => f.visible(get(row)), ...rest,
+});
 const models = (row) => (row.rollup.model_usage || []).map((each) => each.model).join(', ') || row.rollup.model;
 const errors = ({ rollup }) => rollup.failed_calls + rollup.tool_error_count;
 
@@ -69,10 +75,12 @@ export const COLUMNS = {
   spans: [
     when(started, { width: 6 }),
     { id: 'kind', head: 'Kind', width: 5, cell: (row) => Kind({ kind: row.kind }) },
-    { id: 'title', head: 'Name', width: 10, fixed: true, cell: (row) => html`<${Text}>${row.name}</${Text}>` },
+    { id: 'title', head: 'Name', width: 9, fixed: true, cell: (row) => html`<${Text}>${row.name}</${Text}>` },
+    words('input', 'Input', askedOf, { wide: true }),
+    words('output', 'Output', answeredOf),
     { id: 'state', head: 'State', width: 5.5, cell: (row) => State({ state: row.status }) },
-    text('error', 'Error', 5, (row) => row.error_type || ' ', { share: 0.6, tone: () => 'bad', tip: (row) => row.error_type }),
-    text('agent', 'Agent', 7, (row) => row.agent || row.thread_id, { wide: true }),
+    text('error', 'Error', 7, (row) => row.error_type || ' ', { more: true, tone: () => 'bad', tip: (row) => row.error_type }),
+    text('agent', 'Agent', 7, (row) => row.agent || row.thread_id, { more: true }),
     duration((row) => row.duration_ns),
     duration((row) => row.first_chunk_ns, { id: 'first', head: 'First token', width: 5.25, sort: undefined, wide: true }),
     tokens((row) => row.usage?.prompt_tokens, (row) => row.usage?.cache_read_input_tokens, (row) => row.usage?.completion_tokens),

@@ -7,6 +7,7 @@ import { Cost, CopyLine, Duration, Failed, Icon, Kind, Outcome, Shades, State, T
 import { Panes } from '../parts/panes.js';
 import { Virtual } from '../parts/virtual.js';
 import { Differences, differences } from '../parts/diffing.js';
+import { gistOf, gistOfArguments } from '../parts/gist.js';
 import { align } from '../parts/aligning.js';
 import { sumOf } from '../parts/model.js';
 import { Gone } from '../parts/gone.js';
@@ -70,11 +71,7 @@ function Both({ left, right, params }) {
 const FREE = new Set(['tool_use_id', 'tool_result_id', 'thinking_signature', 'id']);
 const said = (span) => JSON.parse(JSON.stringify({ name: span.name, status: span.status, model: span.model || undefined, input: span.input, output: span.output }, (name, value) => (FREE.has(name) ? undefined : value)));
 
-function gist(span) {
-  if (span.kind === 'tool') return `${span.name} ${JSON.stringify(span.input?.[0]?.tool_input ?? '')}`.slice(0, 200);
-  const texts = (span.output || []).map((block) => block.text || (block.tool_name ? `→ ${block.tool_name}` : '')).filter(Boolean);
-  return (texts.join(' ') || span.name).slice(0, 200);
-}
+const gist = (span) => (span.kind === 'tool' ? `${span.name} ${gistOfArguments(span.input?.[0]?.tool_input)}` : gistOf(span.output) || span.name);
 
 function Side({ found: { session, traces } }) {
   const sum = sumOf(traces.flatMap((each) => each.spans));

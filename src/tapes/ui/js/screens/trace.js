@@ -9,12 +9,14 @@ import { Panes } from '../parts/panes.js';
 import { Detail } from '../parts/detail.js';
 import { Blocks } from '../parts/content.js';
 import { Gone } from '../parts/gone.js';
+import { gistOfSpan } from '../parts/gist.js';
 import { clockOf, kept, lasting, modelOf, modelling, rowsOf } from '../parts/model.js';
 import { inPieces } from '../parts/slices.js';
 import * as f from '../parts/format.js';
 
 const HEIGHT = 26;
 const BEGINNING = 200; // spans
+const TOLD = 1000; // spans, of which each says in its row what it was about
 const VIEWS = [['waterfall', 'Waterfall'], ['tree', 'Tree'], ['log', 'Log']];
 const HEATS = [['', 'No heat'], ['duration', 'Duration'], ['cost', 'Cost']];
 
@@ -54,16 +56,23 @@ function useModel(id, found) {
 
 const NONE_CLOSED = new Set();
 
+// What the spans of a trace that is not very long were about, once it is there.
+function useGists(trace, isPart) {
+  const asked = useAsk(!isPart && trace.span_count <= TOLD ? query(`/v1/${path('traces', trace.trace_id)}`, { payload: 'preview' }) : '', { again: trace.span_count });
+  return useMemo(() => new Map((asked.value?.spans || []).map((span) => [span.span_id, gistOfSpan(span)])), [asked.value]);
+}
+
 function Whole({ found, model, asked, params }) {
   const { trace, spans, links = [], isPart } = found;
   const { before, sum } = model;
+  const gists = useGists(trace, isPart);
   const [folding, setFolding] = useState(true);
   const clock = useMemo(() => (folding ? model.clock : clockOf(model.all, { fold: false })), [model, folding]);
   const [closed, setClosed] = useState(NONE_CLOSED);
   const [zoom, setZoom] = useState([0, 1]);
   const view = VIEWS.some(([name]) => name === params.view) ? params.view : 'waterfall';
   const text = params.filter || '';
-  const found_ = useMemo(() => (text ? kept(model, fits(text)) : null), [model, text]);
+  const found_ = useMemo(() => (text ? kept(model, fits(text, gists)) : null), [model, text, gists]);
   const rows = useMemo(() => (closed.size || found_ ? rowsOf(model, closed, found_?.keep) : model.rows), [model, closed, found_]);
   const first = rows[0]?.span.span_id;
   const chosen = params.span && (model.byId.has(params.span) || isPart) ? params.span : first;
@@ -112,7 +121,7 @@ function Whole({ found, model, asked, params }) {
     </div>
     ${text && html`<p class="found" role="status">${f.plural(found_.found.size, 'span')} of ${f.count(model.byId.size)} fit${found_.found.size === 1 ? 's' : ''}</p>`}
     ${view === 'log' ? html`<${Log} trace=${trace} chosen=${chosen} onChoose=${choose} keep=${found_?.found} />`
-      : html`<${Rows} ...${{ rows, index, chosen, choose, flip, closed, view, clock, zoom, setZoom, heat: params.heat, found: found_?.found }} />`}</div>`;
+      : html`<${Rows} ...${{ rows, index, chosen, choose, flip, closed, view, clock, zoom, setZoom, gists, heat: params.heat, found: found_?.found }} />`}</div>`;
   return html`<div class="whole">
     <header class="wholehead">
       <nav class="crumbs" aria-label="Where this is"><a href="#/sessions">Sessions</a> / <a href=${link(['session', trace.session_id], { turn: trace.trace_id })}>Session</a> / <span>Trace ${place >= 0 ? `${place + 1} of ${siblings.length}` : ''}</span></nav>
@@ -127,10 +136,10 @@ function Whole({ found, model, asked, params }) {
     <${Panes} name="trace" usual=${58} left=${left} rightLabel="The selected span" right=${!span && isPart ? html`<${Shades} rows=${6} />` : span ? html`<${Detail} span=${span} before=${before.get(span.span_id)} links=${links} tab=${params.tab} onTab=${(tab) => set({ tab })} />` : html`<${Blank} title="No span is selected" />`} /></div>`;
 }
 
-const fits = (text) => {
+const fits = (text, gists) => {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return (span) => {
-    const said = `${span.name} ${span.kind} ${span.status} ${span.model || ''} ${span.error_type || ''} ${span.agent || ''} ${span.thread_id || ''} ${span.outcome || ''} ${span.span_id}`.toLowerCase();
+    const said = `${span.name} ${span.kind} ${span.status} ${span.model || ''} ${span.error_type || ''} ${span.agent || ''} ${span.thread_id || ''} ${span.outcome || ''} ${span.span_id} ${gists.get(span.span_id) || ''}`.toLowerCase();
     return words.every((word) => said.includes(word));
   };
 };
@@ -143,7 +152,7 @@ function heatOf(rows, heat) {
   return (span) => (most ? Math.sqrt(value(span) / most) : 0);
 }
 
-function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, setZoom, heat, found }) {
+function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, setZoom, gists, heat, found }) {
   const warmth = useMemo(() => heatOf(rows, heat), [rows, heat]);
   const [from, to] = zoom;
   const left = (t) => (100 * (clock.at(t) - from)) / (to - from);
@@ -182,7 +191,7 @@ function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, se
       <span class="name" style=${{ paddingInlineStart: `${Math.min(depth, 24) * 14}px` }}>
         ${span.children.length ? html`<button class="twist" tabindex="-1" aria-label=${isOpen ? 'Close' : 'Open'} onClick=${(e) => { e.stopPropagation(); flip(span.span_id); }}><${Icon} name=${isOpen ? 'down' : 'right'} /></button>` : html`<span class="twist" />`}
         <span class=${`dot ${span.kind}`}><${Icon} name=${span.isMissing ? 'warn' : span.status === 'error' ? 'error' : ['llm', 'tool', 'agent'].includes(span.kind) ? span.kind : 'event'} /></span>
-        <${Text} class="cut">${span.name}</${Text}>${span.isMissing && html`<span class="warn">not received</span>`}${span.anchor === 'unanchored' && html`<span class="warn">unanchored</span>`}
+        <${Text} class="cut spanname">${span.name}</${Text}>${gists.get(span.span_id) && html`<${Text} class="cut faint gist">${gists.get(span.span_id)}</${Text}>`}${span.isMissing && html`<span class="warn">not received</span>`}${span.anchor === 'unanchored' && html`<span class="warn">unanchored</span>`}
         ${view === 'tree' && span.children.length > 0 && !isOpen && html`<span class="faint">+${span.children.length}</span>`}</span>
       ${view === 'tree' ? html`
         <span class="num dim">${span.kind === 'llm' ? f.brief(span.usage?.prompt_tokens) : ''}</span><span class="num dim">${span.kind === 'llm' ? f.money(span.cost_usd) : ''}</span>
