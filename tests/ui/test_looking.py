@@ -2,7 +2,7 @@
 
 from playwright.sync_api import expect
 
-from .conftest import Open
+from .conftest import Open, faults, press
 
 
 def test_a_row_of_spans_says_what_was_asked_and_answered(
@@ -41,3 +41,75 @@ def test_spans_of_a_trace_are_told_apart_and_found_by_what_they_did(
     expect(row).to_contain_text("Bash")
     page.get_by_label("Filter spans").fill("grep round")
     expect(page.get_by_text("2 spans of 15 fit")).to_be_visible()
+
+
+TAPE_PAGE = "#/tape/tests%2Ftapes%2Fconversation.jsonl"
+TWICE = {"width": 640, "height": 400}  # what a window of 1280 × 800 shows at 200 %
+
+
+def test_a_recording_is_looked_at_beside_the_tape(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], TAPE_PAGE)
+    page.get_by_role("row").filter(has_text="What is a unit test?").click()
+    sheet = page.get_by_role("complementary", name="Recording")
+    expect(sheet.get_by_text("What are the three types of unit tests?").first).to_be_visible()
+    sheet.get_by_role("tab", name="Request").click()
+    expect(sheet.get_by_text("http://localhost:8000/v1/chat/completions")).to_be_visible()
+    sheet.get_by_role("tab", name="Response").click()
+    expect(sheet.get_by_text('"What is a unit test?')).to_be_visible()
+    again = open_page(addresses["api"], page.url.removeprefix(addresses["api"] + "/"))
+    expect(again.get_by_role("tab", name="Response")).to_have_attribute("aria-selected", "true")
+    assert faults(again) == []
+
+
+def test_recordings_are_gone_through_by_keys(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"], TAPE_PAGE)
+    for key, label in (("j", "next"), ("Enter", "look"), ("j", "next")):
+        press(page, key, label)
+    sheet = page.get_by_role("complementary", name="Recording")
+    expect(sheet.get_by_text("ended by length")).to_be_visible()
+    expect(page.get_by_role("row", selected=True)).to_have_count(1)
+    press(page, "Escape", "close")
+    expect(sheet).to_have_count(0)
+    expect(page.get_by_role("row", selected=True)).to_have_count(1)
+
+
+def test_a_tape_shows_its_recordings_at_200_percent(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], TAPE_PAGE, viewport=TWICE)
+    for number in range(1, 5):
+        expect(page.get_by_role("row").nth(number)).to_be_in_viewport(ratio=1)
+    assert page.evaluate(_SIDEWAYS) == []
+
+
+# What moves sideways, though it need not.
+_SIDEWAYS = """() => [...document.querySelectorAll('#app *')]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1
+    && /auto|scroll/.test(getComputedStyle(each).overflowX))
+  .map((each) => each.className)"""
+
+
+def test_a_list_does_not_move_sideways_beside_its_sheet(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    for noun, width in (("sessions", 1024), ("spans", 1024), ("sessions", 1280), ("traces", 1280)):
+        page = open_page(addresses["api"], f"#/{noun}", viewport={"width": width, "height": 768})
+        press(page, "j", "next")
+        press(page, " ", "look")
+        expect(page.get_by_role("complementary", name="Details")).to_be_visible()
+        assert page.evaluate(_SIDEWAYS) == []
+
+
+def test_space_presses_what_has_the_focus(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"])
+    press(page, "j", "next")
+    box = page.get_by_role("checkbox", name="Select this row").nth(2)
+    box.focus()
+    page.keyboard.press(" ")
+    expect(box).to_be_checked()
+    page.get_by_role("button", name="Columns").focus()
+    page.keyboard.press(" ")
+    expect(page.get_by_role("dialog", name="Columns")).to_be_visible()
+    expect(page.get_by_role("complementary", name="Details")).to_have_count(0)

@@ -133,24 +133,25 @@ function OfTurn({ id, which, before }) {
   return html`<${Asked} asked=${asked}>${(turn) => (which === 'headers' ? html`<${Headers} turn=${turn} />` : which === 'chunks' ? html`<${Chunks} turn=${turn} />` : html`<${Difference} turn=${turn} before=${before} />`)}</${Asked}>`;
 }
 
+export const headersOf = (pairs) => html`<table class="headers"><tbody>${pairs.map(([name, value], i) => html`<tr key=${i}><th scope="row"><${Text}>${name}</${Text}></th><td><${Text}>${value}</${Text}>${/redacted/i.test(value) && html` <span class="badge">taken out</span>`}</td></tr>`)}</tbody></table>`;
+
 function Headers({ turn }) {
   const { request, response } = turn;
-  const list = (pairs) => html`<table class="headers"><tbody>${pairs.map(([name, value], i) => html`<tr key=${i}><th scope="row"><${Text}>${name}</${Text}></th><td><${Text}>${value}</${Text}>${/redacted/i.test(value) && html` <span class="badge">taken out</span>`}</td></tr>`)}</tbody></table>`;
   if (!request) return html`<p class="dim">This call came without HTTP: it has no headers.</p>`;
-  return html`<section class="blocks"><h3>Request</h3><p class="mono"><b>${request.method}</b> <${Text}>${request.url}</${Text}></p>${list(request.headers)}</section>
-    <section class="blocks"><h3>Response</h3>${response ? html`<p class="mono"><b>${response.status}</b> <${Text}>${response.reason || ''}</${Text}></p>${list(response.headers)}` : html`<p class="dim">No response came.</p>`}</section>
+  return html`<section class="blocks"><h3>Request</h3><p class="mono"><b>${request.method}</b> <${Text}>${request.url}</${Text}></p>${headersOf(request.headers)}</section>
+    <section class="blocks"><h3>Response</h3>${response ? html`<p class="mono"><b>${response.status}</b> <${Text}>${response.reason || ''}</${Text}></p>${headersOf(response.headers)}` : html`<p class="dim">No response came.</p>`}</section>
     <dl class="facts"><dt>State</dt><dd>${turn.turn.state}</dd><dt>Known by</dt><dd>${turn.session_by}</dd>${turn.key && html`<dt>Key on a tape</dt><dd><code>${turn.key}</code></dd>`}<dt>Turn</dt><dd><code>GET /v1/turns/${turn.turn.id}</code></dd></dl>
     <p class="faint">What is secret was taken out before it was kept.</p>`;
 }
 
-function Chunks({ turn }) {
+export function Chunks({ turn, where }) {
   const chunks = turn.response?.chunks || [];
   if (!chunks.length) return html`<p class="dim">No chunks were kept.</p>`;
   const end = chunks[chunks.length - 1].at || 1;
   return html`<p class="dim">${f.plural(chunks.length, 'chunk')} in ${f.duration(end * 1e9)}, the first after ${f.duration(chunks[0].at * 1e9)}</p>
     <svg class="ticks" viewBox="0 0 1000 18" preserveAspectRatio="none" aria-hidden="true">${chunks.slice(0, 2000).map((chunk, i) => html`<rect key=${i} x=${(chunk.at / end) * 996} width="2" y="2" height="14" />`)}</svg>
     <ol class="chunks">${chunks.slice(0, 500).map((chunk, i) => html`<li key=${i}><span class="num">${(chunk.at * 1000).toFixed(1)} ms</span><span class="num faint">${i ? `+${((chunk.at - chunks[i - 1].at) * 1000).toFixed(1)}` : ''}</span><span class="num faint">${f.bytes(chunk.bytes)}</span><pre dir="ltr">${f.visible(chunk.text ?? `base64 ${chunk.base64}`)}</pre></li>`)}</ol>
-    ${chunks.length > 500 && html`<p class="faint">500 of ${f.count(chunks.length)} chunks; all of them: <code>GET /v1/turns/${turn.turn.id}</code></p>`}`;
+    ${chunks.length > 500 && html`<p class="faint">500 of ${f.count(chunks.length)} chunks; all of them: <code>GET ${where || `/v1/turns/${turn.turn.id}`}</code></p>`}`;
 }
 
 function Difference({ turn, before }) {

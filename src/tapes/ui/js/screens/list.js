@@ -1,5 +1,5 @@
 // Sessions, traces or spans: one filter, bars over time, rows; a side sheet, and what to do with many.
-import { html, useEffect, useRef, useState, useStore } from '../parts/view.js';
+import { html, makeStore, useEffect, useRef, useState, useStore } from '../parts/view.js';
 import { go, recall, remember, set, useRoute } from '../parts/route.js';
 import { prefs } from '../parts/prefs.js';
 import { useKeys } from '../parts/keys.js';
@@ -15,13 +15,32 @@ import { Many } from '../parts/many.js';
 import * as f from '../parts/format.js';
 import { Start } from './start.js';
 
+// Beside the sheet there is room for some columns, in rem: those that tell most, and never so many that the
+// list moves sideways. The sheet has the rest.
+const roomBeside = () => (innerWidth - (innerWidth > 960 ? Math.min(480, innerWidth * 0.46) : 0)) / parseFloat(getComputedStyle(document.documentElement).fontSize);
+const beside = makeStore(roomBeside());
+window.addEventListener('resize', () => beside.set(roomBeside()));
+const TELLING = ['title', 'active', 'start', 'kind', 'state', 'output', 'duration', 'cost', 'errors'];
+function fitting(columns, room, preferred, noun) {
+  const place = ({ id }) => (TELLING.includes(id) ? TELLING.indexOf(id) : TELLING.length);
+  let left = room - 2.25 - 2;
+  const kept = [...columns].sort((a, b) => place(a) - place(b)).filter((each) => {
+    const width = widthOf(noun, each, preferred) + 0.5;
+    const isKept = each.fixed || width <= left;
+    if (isKept) left -= width;
+    return isKept;
+  });
+  return columns.filter((each) => kept.includes(each));
+}
+
 export function List({ noun }) {
   const { params } = useRoute();
   const q = asked(params);
   const rows = useRows(noun, { q, sort: params.sort, direction: params.dir });
   const preferred = useStore(prefs);
   useStore(isWide);
-  const columns = shownColumns(noun, preferred);
+  const room = useStore(beside);
+  const columns = params.open ? fitting(shownColumns(noun, preferred), room, preferred, noun) : shownColumns(noun, preferred);
   const [chosen, setChosen] = useState(new Set());
   const [choosing, setChoosing] = useState(false);
   const memory = `${noun} ${q} ${params.sort} ${params.dir}`;
