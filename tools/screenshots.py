@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from tests.ui.conftest import CHROMIUM, served  # noqa: E402
 
 INVOICE = "has:tool_error"
-SHOWN = ("list", "session", "trace", "miss", "services")
+SHOWN = ("list", "overview", "session", "trace", "miss", "services")
 DARK = ("trace",)
 
 
@@ -45,6 +45,7 @@ def miss(page: Page) -> None:
 
 PLACES = {
     "list": ("#/sessions?range=24h", None),
+    "overview": ("#/overview?range=24h", lambda page: page.wait_for_timeout(1500)),
     "sheet": ("#/sessions", sheet),
     "completion": ("#/sessions", lambda page: page.get_by_label("Filter sessions").fill("mod")),
     "traces": ("#/traces", None),

@@ -1,5 +1,7 @@
 """What is seen without opening anything: what rows tell, what is on a tape, sums and charts."""
 
+import re
+
 from playwright.sync_api import expect
 
 from .conftest import Open, faults, press
@@ -113,3 +115,42 @@ def test_space_presses_what_has_the_focus(addresses: dict[str, str], open_page: 
     page.keyboard.press(" ")
     expect(page.get_by_role("dialog", name="Columns")).to_be_visible()
     expect(page.get_by_role("complementary", name="Details")).to_have_count(0)
+
+
+def test_the_overview_sums_up_and_leads_to_the_spans_behind_each_number(
+    everywhere: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(everywhere["api"], "#/overview?q=model:claude-sonnet-4-5%20OR%20model:gpt-4o")
+    models = page.get_by_role("table").filter(has_text="Model").first
+    expect(models.get_by_role("row").filter(has_text="claude-sonnet-4-5")).to_contain_text("$0.026")
+    errors = page.get_by_role("table").filter(has_text="Times")
+    expect(errors.get_by_role("row").filter(has_text="rate_limit_exceeded")).to_contain_text("1")
+    assert faults(page) == []
+    models.get_by_role("link", name="gpt-4o", exact=True).click()
+    expect(page.get_by_label("Filter spans")).to_have_value(re.compile("model:gpt-4o"))
+    expect(page.get_by_role("row").filter(has_text="gpt-4o")).to_have_count(3)
+
+
+def test_the_overview_is_narrowed_by_keys_and_says_what_a_bar_is_worth(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/overview")
+    calls = page.get_by_role("figure").filter(has_text="Calls by model")
+    expect(calls.get_by_text("gemma-3-270m")).to_be_visible()
+    calls.get_by_role("slider").focus()
+    page.keyboard.press("End")
+    expect(calls.locator("figcaption")).to_contain_text("gemma-3-270m ")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Chosen")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("group", name="Time")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("button", name="All time")).to_have_attribute("aria-pressed", "true")
+
+
+def test_an_overview_of_nothing_says_what_to_do(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"], "#/overview?q=model:nobody")
+    expect(page.get_by_role("heading", name="No call of a model")).to_be_visible()
+    page.get_by_role("button", name="Clear the filter").click()
+    expect(page.get_by_role("figure").first).to_be_visible()
+    page = open_page(addresses["api"], "#/overview?q=colour:red")
+    expect(page.get_by_role("alert")).to_contain_text("colour")

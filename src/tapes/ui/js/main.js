@@ -22,6 +22,7 @@ const LISTS = {
 const SCREENS = {
   session: () => import('./screens/session.js'),
   trace: () => import('./screens/trace.js'),
+  overview: () => import('./screens/overview.js'),
   search: () => import('./screens/search.js'),
   find: () => import('./screens/find.js'),
   compare: () => import('./screens/compare.js'),
@@ -32,7 +33,7 @@ const SCREENS = {
   service: () => import('./screens/services.js'),
   start: () => import('./screens/start.js'),
 };
-const TABS = [['sessions', 'Sessions'], ['traces', 'Traces'], ['spans', 'Spans'], ['tapes', 'Tapes'], ['services', 'Services']];
+const TABS = [['overview', 'Overview'], ['sessions', 'Sessions'], ['traces', 'Traces'], ['spans', 'Spans'], ['tapes', 'Tapes'], ['services', 'Services']];
 const UNDER = { session: 'sessions', compare: 'sessions', trace: 'traces', tape: 'tapes', miss: 'tapes', service: 'services' };
 const THEMES = { system: ['screen', 'light', 'Theme: as the system'], light: ['sun', 'dark', 'Theme: light'], dark: ['moon', 'system', 'Theme: dark'] };
 
