@@ -40,7 +40,7 @@ def hostile(page: Page) -> None:
 
 def miss(page: Page) -> None:
     """The request that was refused."""
-    page.get_by_role("link", name="completions").first.click()
+    page.get_by_role("link", name="What is a unit test?").first.click()
 
 
 PLACES = {

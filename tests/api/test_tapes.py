@@ -78,6 +78,7 @@ def test_a_miss_shows_what_differs_and_what_it_likely_comes_from(
     with served(store) as client:
         (found,) = got(client, "/v1/misses")["items"]
         assert (found["tape"], found["refused"]) == (TAPE, "cassette-miss")
+        assert (found["model"], found["said"]) == ("another", asked["messages"][-1]["content"])
         miss = got(client, f"/v1/misses/{found['id']}")
         explained = miss["explanation"]
         assert explained["verdict"] == "miss"

@@ -154,3 +154,67 @@ def test_an_overview_of_nothing_says_what_to_do(addresses: dict[str, str], open_
     expect(page.get_by_role("figure").first).to_be_visible()
     page = open_page(addresses["api"], "#/overview?q=colour:red")
     expect(page.get_by_role("alert")).to_contain_text("colour")
+
+
+def test_filters_at_the_side_take_values_in_and_leave_them_out(
+    everywhere: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(everywhere["api"])
+    page.get_by_role("button", name="Filters", exact=True).click()
+    side = page.get_by_role("complementary", name="Quick filters")
+    side.get_by_role("button", name="gpt-4o-mini").first.click()
+    expect(page.get_by_label("Filter sessions")).to_have_value("model:gpt-4o-mini")
+    expect(page.get_by_role("row")).to_have_count(3)
+    side.get_by_role("button", name="Without replayed").click()
+    expect(page.get_by_label("Filter sessions")).to_have_value(
+        "model:gpt-4o-mini -outcome:replayed"
+    )
+    expect(page.get_by_role("row")).to_have_count(2)
+    assert faults(page) == []
+    side.get_by_role("button", name="gpt-4o-mini").first.click()
+    expect(page.get_by_label("Filter sessions")).to_have_value("-outcome:replayed")
+    assert page.evaluate(_SIDEWAYS) == []
+    page.reload()
+    expect(side.get_by_role("button", name="Without replayed")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+
+
+def test_a_filter_at_the_side_goes_with_both_sides_of_an_or(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/sessions?q=agent:packer%20OR%20agent:reporter")
+    press(page, "j", "next")
+    page.keyboard.press("F")
+    side = page.get_by_role("complementary", name="Quick filters")
+    side.get_by_role("button", name="gpt-4o-mini").first.click()
+    field = page.get_by_label("Filter sessions")
+    expect(field).to_have_value("(agent:packer OR agent:reporter) model:gpt-4o-mini")
+    expect(page.get_by_role("row")).to_have_count(3)
+
+
+def test_a_view_is_kept_under_a_name(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"], "#/sessions?q=agent:packer&sort=duration_ns")
+    page.get_by_role("button", name="Filters", exact=True).click()
+    side = page.get_by_role("complementary", name="Quick filters")
+    side.get_by_role("button", name="Keep this view").click()
+    page.keyboard.type("<b>Packing</b>")
+    page.keyboard.press("Enter")
+    mine = side.get_by_role("link", name="<b>Packing</b>")
+    expect(mine).to_have_attribute("aria-current", "true")
+    side.get_by_role("link", name="With errors").click()
+    expect(page.get_by_label("Filter sessions")).to_have_value("has:error OR has:tool_error")
+    page.reload()
+    mine.click()
+    expect(page.get_by_label("Filter sessions")).to_have_value("agent:packer")
+    side.get_by_role("button", name="Forget <b>Packing</b>").click()
+    expect(mine).to_have_count(0)
+
+
+def test_lists_fit_a_narrow_window_where_nobody_chose_their_columns(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    for noun in ("sessions", "traces", "spans"):
+        page = open_page(addresses["api"], f"#/{noun}", viewport=TWICE)
+        expect(page.get_by_role("row").nth(1)).to_be_visible()
+        assert page.evaluate(_SIDEWAYS) == []

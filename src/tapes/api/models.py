@@ -643,6 +643,9 @@ class RefusedTurn(TurnItem):
 
     tape: str | None
     refused: str | None
+    said: str
+    """the last that was asked, in one line"""
+    model: str | None
 
 
 class MissPage(PageFacts):

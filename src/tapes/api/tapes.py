@@ -49,7 +49,7 @@ from tapes.rows import NO_ORG, RawTurn, time_text
 from tapes.stats import known_runs, latest_used, stats_of
 from tapes.store.base import MOST, Ask
 from tapes.store.filters import is_
-from tapes.summary import request_json, summary_of, what_of
+from tapes.summary import request_json, said_in, summary_of, what_of
 from tapes.tape.finding import Glance, find_tapes, glance_at
 from tapes.tape.kinds import open_tape
 from tapes.tape.raw import exchange_at, exchanges, key_that_begins, kind_of_existing, open_rows
@@ -290,8 +290,19 @@ def list_misses(
     """Requests that got no answer because no tape has one, the latest first."""
     ask = Ask(is_("outcome", "refused"), cursor=cursor, limit=min(limit, MOST))
     page = project.turns(ask)
-    items = [{**turn_item(head), **_why(head.meta)} for head in page.items]
+    items = [
+        {**turn_item(head), **_why(head.meta), **_words(project.turn(head.id))}
+        for head in page.items
+    ]
     return reply(request, {"items": items, **page_facts(page)})
+
+
+def _words(turn: RawTurn | None) -> dict[str, str | None]:
+    """By what a person knows the request."""
+    sent = None if turn is None or turn.exchange is None else turn.exchange.request
+    asked = request_json(sent)
+    model = asked.get("model") if isinstance(asked, dict) else None
+    return {"said": said_in(asked), "model": model if isinstance(model, str) else None}
 
 
 def _why(meta: object) -> dict[str, str | None]:

@@ -10,8 +10,11 @@ import { Palette } from './parts/palette.js';
 import * as f from './parts/format.js';
 import { asked as askedOf } from './parts/filter.js';
 import { askRowsEarly } from './parts/rows.js';
+import { COLUMNS } from './parts/columns.js';
+import { MORE } from './parts/morecolumns.js';
 import { List } from './screens/list.js';
 
+Object.assign(COLUMNS, MORE);
 // The lists are there from the start.
 const LISTS = {
   sessions: () => html`<${List} noun="sessions" key="sessions" />`,

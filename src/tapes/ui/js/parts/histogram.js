@@ -40,7 +40,8 @@ export function Histogram({ noun, q, version, wait, onRange }) {
   // Of very many rows a sample was counted.
   const about = found.exact ? '' : 'about ';
   const failed = found.bars.reduce((sum, bar) => sum + bar.failed, 0);
-  const said = cursor === null ? `${f.moment(found.since, utc)} – ${f.moment(found.until, utc)} · drag to narrow`
+  const cost = found.bars.reduce((sum, bar) => sum + (bar.cost_usd || 0), 0);
+  const said = cursor === null ? `${f.moment(found.since, utc)} – ${f.moment(found.until, utc)}`
     : `${f.moment(at(cursor), utc)} · ${about}${f.count(shown?.rows ?? 0)} ${noun}${shown?.failed ? `, ${shown.failed} failed` : ''}${shown?.cost_usd ? `, ${f.money(shown.cost_usd)}` : ''}${shown?.p50_ns ? `, half within ${f.duration(shown.p50_ns)}, 95 % within ${f.duration(shown.p95_ns)}, longest ${f.duration(shown.longest_ns)}` : ''}`;
   // Times differ by powers of ten: their bars are as high as the root of what they show.
   const high = ([top, foot], share) => (share > 0 ? Math.max(1.5, (foot - top) * share) : 0);
@@ -52,5 +53,5 @@ export function Histogram({ noun, q, version, wait, onRange }) {
       ${parts.map((one, i) => one && html`${bar('bar-ok', i, COUNTS, one.rows / most)}${bar('bar-bad', i, COUNTS, one.failed / most)}
         ${bar('bar-p95', i, TIMES, Math.sqrt(one.p95_ns / slowest))}${bar('bar-p50', i, TIMES, Math.sqrt(one.p50_ns / slowest))}
         ${bar('bar-cost', i, COSTS, one.cost_usd / dearest)}`)}</svg>
-    <figcaption><span>${said}</span><span><i class="key-ok" />${about}${f.plural(total, noun.slice(0, -1))}${failed > 0 && html` <i class="key-bad" />${f.count(failed)} failed`}${slowest > 0 && html` <i class="key-p50" />half took at most <i class="key-p95" />95 % took at most`}${dearest > 0 && html` <i class="key-cost" />cost`}</span></figcaption></figure>`;
+    <figcaption><span>${said}${cursor === null && html`<span class="hint"> · drag to narrow</span>`}</span><span><i class="key-ok" />${about}${f.plural(total, noun.slice(0, -1))}${failed > 0 && html` <i class="key-bad" />${f.count(failed)} failed`}${slowest > 0 && html` <i class="key-p50" />half, <i class="key-p95 near" />95 % within ${f.duration(slowest)}`}${dearest > 0 && html` <i class="key-cost" />${about}${f.money(cost)}`}</span></figcaption></figure>`;
 }
