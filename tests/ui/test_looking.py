@@ -218,3 +218,25 @@ def test_lists_fit_a_narrow_window_where_nobody_chose_their_columns(
         page = open_page(addresses["api"], f"#/{noun}", viewport=TWICE)
         expect(page.get_by_role("row").nth(1)).to_be_visible()
         assert page.evaluate(_SIDEWAYS) == []
+
+
+def test_a_span_that_came_as_a_record_shows_it_in_place_of_bytes(
+    everywhere: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(everywhere["api"], "#/traces?q=missing:>0")
+    page.get_by_role("row").nth(1).get_by_role("link").click()
+    expect(page.get_by_role("heading", name="plan the journey").first).to_be_visible()
+    expect(page.get_by_role("tab")).to_have_text(["Rendered", "JSON", "Record"])
+    expect(page.get_by_role("tabpanel")).to_contain_text(
+        re.compile("Attributes.*conversation.id.*unfinished")
+    )
+    page.get_by_role("tab", name="Record").click()
+    expect(page.get_by_role("tabpanel")).to_contain_text('"scope": "my.lib"')
+    badge = page.locator(".detail .badge.step")
+    assert badge.evaluate("(badge) => badge.clientHeight") < 24
+
+
+def test_an_address_without_an_id_is_no_failure(addresses: dict[str, str], open_page: Open) -> None:
+    for noun in ("session", "trace", "tape", "miss"):
+        page = open_page(addresses["api"], f"#/{noun}/")
+        expect(page.get_by_role("heading", name="There is no such")).to_be_visible()

@@ -21,7 +21,7 @@ export function Card({ trace, spans, model, before, chosen, onChoose, onFork, nu
       <span class="grow" /><span class="row wrap facts2">${bad > 0 && html`<span class="badge bad"><${Icon} name="error" />${f.plural(bad, 'error')}</span>`}${trace.missing_count > 0 && html`<span class="badge warn">${trace.missing_count} missing</span>`}
       <span><${Duration} ns=${trace.duration_ns} /></span><span><${Tokens} input=${trace.usage.input_tokens} cached=${trace.usage.cache_read_tokens} output=${trace.usage.output_tokens} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} /></span>
       <a href=${link(['trace', trace.trace_id], { span: spans.some((span) => span.span_id === chosen) ? chosen : '' })}>${f.plural(trace.span_count, 'span')}</a>
-      ${callsOf(spans).length > 0 && html`<button class="linklike forkline" onClick=${onFork}><${Icon} name="fork" />Fork from here</button>`}</span></header>
+      ${callsOf(spans).length > 0 && html`<button class="linklike forkline" aria-label="Fork from here" title="Fork from here (f)" onClick=${onFork}><${Icon} name="fork" />Fork</button>`}</span></header>
     ${(trace.user_prompt || trace.synthetic) && html`<div class="user"><span class="who">${trace.synthetic ? trace.synthetic : 'User'}</span><${Long} text=${trace.user_prompt || '(begins without a prompt of a user)'} limit=${3000} /></div>`}
     <${Steps} spans=${top} ...${{ before, chosen, onChoose }} /></article>`;
 }

@@ -11,13 +11,17 @@ import * as f from './format.js';
 
 const TABS = [['rendered', 'Rendered'], ['json', 'JSON'], ['raw', 'Bytes'], ['chunks', 'Chunks'], ['headers', 'Headers'], ['difference', 'Difference']];
 
+// What came as a record of somebody else, and not over the wire, has no bytes, chunks and headers.
+const RECORD = ['record', 'Record'];
+const isRecord = (span) => /^(otlp(-log)?|transcript):/.test(span.request_id || '');
+
 export function Detail({ span, before, links = [], tab = 'rendered', onTab }) {
   if (span.isMissing) {
     return html`<div class="detail"><header><h2><${Text}>${span.name}</${Text}></h2></header><div class="notice warn"><${Icon} name="warn" />
       <div><p><strong>This span was not received.</strong></p><p>${f.plural(span.children.length, 'span')} name${span.children.length === 1 ? 's' : ''} it as the parent. When it comes, it takes this place, and nothing else moves.</p></div></div></div>`;
   }
   const hasTurn = span.raw_turn_id != null;
-  const tabs = hasTurn ? TABS : TABS.slice(0, 2);
+  const tabs = !hasTurn ? TABS.slice(0, 2) : isRecord(span) ? [...TABS.slice(0, 2), RECORD] : TABS;
   const shown = tabs.some(([name]) => name === tab) ? tab : 'rendered';
   return html`<div class="detail">
     <header class="stack"><div class="row"><${Kind} kind=${span.kind} /><h2 class="cut"><${Text}>${span.name}</${Text}></h2><span class="grow" />
@@ -40,8 +44,8 @@ function Rendered({ span, before, links }) {
     ${span.raw_turn_id != null && span.kind === 'llm' && html`<${Earlier} id=${span.raw_turn_id} />`}
     <${Asked} asked=${asked} rows=${5}>${(full) => html`
       ${span.error_type && html`<div class="notice bad"><${Icon} name="error" /><p><strong><${Text}>${span.error_type}</${Text}></strong></p></div>`}
-      <${Blocks} title=${span.kind === 'tool' ? 'Call' : 'Added to the conversation'} blocks=${full.input} empty=${span.kind === 'llm' ? 'Nothing was added but results of tools' : ''} />
-      <${Blocks} title=${span.kind === 'tool' ? 'Result' : 'Answer'} blocks=${full.output} empty=${span.kind === 'llm' ? (span.isRunning ? 'The answer is still coming' : 'No answer') : span.kind === 'tool' ? 'No result was seen' : ''} />`}</${Asked}>
+      <${Blocks} title=${{ tool: 'Call', llm: 'Added to the conversation' }[span.kind] || ''} blocks=${full.input} empty=${span.kind === 'llm' ? 'Nothing was added but results of tools' : ''} />
+      <${Blocks} title=${{ tool: 'Result', llm: 'Answer' }[span.kind] || 'Output'} blocks=${full.output} empty=${span.kind === 'llm' ? (span.isRunning ? 'The answer is still coming' : 'No answer') : span.kind === 'tool' ? 'No result was seen' : ''} />`}</${Asked}>
     <${Links} links=${links} span=${span} />`;
 }
 
@@ -130,7 +134,7 @@ function AsJson({ span }) {
 
 function OfTurn({ id, which, before }) {
   const asked = useAsk(`/v1/turns/${id}`);
-  return html`<${Asked} asked=${asked}>${(turn) => (which === 'headers' ? html`<${Headers} turn=${turn} />` : which === 'chunks' ? html`<${Chunks} turn=${turn} />` : html`<${Difference} turn=${turn} before=${before} />`)}</${Asked}>`;
+  return html`<${Asked} asked=${asked}>${(turn) => (which === 'record' ? html`<p class="dim">As it was sent here: <code>GET /v1/turns/${id}</code></p><${Json} value=${turn.records ?? turn.reduced ?? null} open=${3} />` : which === 'headers' ? html`<${Headers} turn=${turn} />` : which === 'chunks' ? html`<${Chunks} turn=${turn} />` : html`<${Difference} turn=${turn} before=${before} />`)}</${Asked}>`;
 }
 
 export const headersOf = (pairs) => html`<table class="headers"><tbody>${pairs.map(([name, value], i) => html`<tr key=${i}><th scope="row"><${Text}>${name}</${Text}></th><td><${Text}>${value}</${Text}>${/redacted/i.test(value) && html` <span class="badge">taken out</span>`}</td></tr>`)}</tbody></table>`;

@@ -120,7 +120,7 @@ function Whole({ found, asked, params }) {
         <span>all <${Tokens} input=${whole.input} cached=${whole.cached} output=${whole.output} /> <${Cost} usd=${rollup.usage.cost_usd} unpriced=${rollup.unpriced_calls} saved=${rollup.usage.saved_cost_usd} /></span>
         ${threads.length > 1 && html`<span>main alone <${Tokens} input=${own.input} cached=${own.cached} output=${own.output} /> <${Cost} usd=${own.cost} unpriced=${own.unpriced} /></span>`}
         ${errors.length > 0 && html`<button class="linklike bad" onClick=${nextError}>${f.plural(errors.length, 'error')}</button>`}
-        <button class="button plain" aria-pressed=${String(follow)} title="Keep the newest turn in sight as it comes" onClick=${() => setFollow(!follow)}>Follow</button></div>
+        ${(session.live || follow) && html`<button class="button plain" aria-pressed=${String(follow)} title="Keep the newest turn in sight as it comes (F)" onClick=${() => setFollow(!follow)}>Follow</button>`}</div>
       ${asked.problem && html`<${Stale} problem=${asked.problem} retry=${asked.reload} />`}</header>
     <${Panes} name="session" usual=${62} left=${left} right=${right} rightLabel="What is selected" />
     ${traces[forking] && html`<${Fork} session=${session} number=${forking + 1} spans=${traces[forking].spans} chosen=${chosen?.span_id} onClose=${() => setForking(-1)} />`}

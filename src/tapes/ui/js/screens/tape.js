@@ -14,8 +14,8 @@ const HEIGHT = 34;
 
 export function Screen() {
   const { path: [, path], params } = useRoute();
-  const asked = useAsk(query('/v1/tapes/contents', { tape: path }));
-  if (asked.problem?.status === 404) return html`<${Gone} noun="tape" id=${path} />`;
+  const asked = useAsk(path ? query('/v1/tapes/contents', { tape: path }) : '');
+  if (!path || asked.problem?.status === 404) return html`<${Gone} noun="tape" id=${path} />`;
   return html`<${Asked} asked=${asked} rows=${10}>${(found) => html`<${Whole} path=${path} found=${found} params=${params} />`}</${Asked}>`;
 }
 

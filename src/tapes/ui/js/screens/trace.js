@@ -23,7 +23,7 @@ const HEATS = [['', 'No heat'], ['duration', 'Duration'], ['cost', 'Cost']];
 export function Screen() {
   const { path: [, id], params } = useRoute();
   // Until a long trace is all there, its beginning is, and says how much that is: it is asked for first.
-  const itself = useAsk(query('/v1/traces', { q: `id:"${id}"`, limit: 1 }));
+  const itself = useAsk(id ? query('/v1/traces', { q: `id:"${id}"`, limit: 1 }) : '');
   const isLong = itself.value?.items[0]?.span_count > BEGINNING;
   const first = useAsk(isLong ? query('/v1/spans', { trace_id: id, limit: BEGINNING, sort: 'seq', direction: 'asc' }) : '');
   const isReady = isLong ? first.value || first.problem : itself.value || itself.problem;
@@ -32,7 +32,7 @@ export function Screen() {
   const part = useMemo(() => (first.value?.items.length && itself.value?.items.length ? { trace: itself.value.items[0], spans: first.value.items, isPart: true } : null), [first.value, itself.value]);
   const shown = useModel(id, asked.value || (asked.problem ? null : part));
   if (shown) return html`<${Whole} key=${id} ...${shown} asked=${asked} params=${params} />`;
-  if (asked.problem?.status === 404) return html`<${Gone} noun="trace" id=${id} />`;
+  if (!id || asked.problem?.status === 404) return html`<${Gone} noun="trace" id=${id} />`;
   if (asked.problem) return html`<div class="page"><${Failed} problem=${asked.problem} retry=${asked.reload} /></div>`;
   return html`<div class="whole"><div class="wholehead"><div class="shade" /></div><${Shades} rows=${14} /></div>`;
 }
@@ -125,8 +125,8 @@ function Whole({ found, model, asked, params }) {
   return html`<div class="whole">
     <header class="wholehead">
       <nav class="crumbs" aria-label="Where this is"><a href="#/sessions">Sessions</a> / <a href=${link(['session', trace.session_id], { turn: trace.trace_id })}>Session</a> / <span>Trace ${place >= 0 ? `${place + 1} of ${siblings.length}` : ''}</span></nav>
-      <div class="row"><h1 class="cut grow"><${Text}>${trace.user_prompt || trace.synthetic || trace.trace_id}</${Text}></h1>
-        <button class="button plain" disabled=${place < 1} onClick=${() => beside(-1)} aria-label="The trace before">[</button><button class="button plain" disabled=${place < 0 || place >= siblings.length - 1} onClick=${() => beside(1)} aria-label="The trace after">]</button></div>
+      <div class="row"><h1 class="cut grow"><${Text}>${trace.user_prompt || trace.synthetic || model.roots[0]?.name || trace.trace_id}</${Text}></h1>
+        <button class="button plain" disabled=${place < 1} onClick=${() => beside(-1)} aria-label="The trace before" title="The trace before ([)"><${Icon} name="left" /></button><button class="button plain" disabled=${place < 0 || place >= siblings.length - 1} onClick=${() => beside(1)} aria-label="The trace after" title="The trace after (])"><${Icon} name="right" /></button></div>
       <div class="row wrap totals"><${State} state=${trace.status} live=${!trace.ended_at && trace.status !== 'error'} /><span><${When} at=${trace.started_at} /></span><span><${Duration} ns=${trace.duration_ns} /></span>
         <span>${isPart ? html`<span role="status" class="warn">${f.count(spans.length)} of ${f.plural(trace.span_count, 'span')}: the rest is coming</span>` : f.plural(model.received, 'span')}${!isPart && model.missing > 0 && html`, <span class="warn">${model.missing} missing</span>`}</span>
         <span>${f.plural(trace.tool_calls, 'tool call')}</span>${errors > 0 && html`<span><button class="linklike bad" onClick=${nextError}>${f.plural(errors, 'error')}</button></span>`}<span><${Tokens} input=${sum.input} cached=${sum.cached} output=${sum.output} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} /></span></div>
