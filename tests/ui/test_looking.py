@@ -240,3 +240,29 @@ def test_an_address_without_an_id_is_no_failure(addresses: dict[str, str], open_
     for noun in ("session", "trace", "tape", "miss"):
         page = open_page(addresses["api"], f"#/{noun}/")
         expect(page.get_by_role("heading", name="There is no such")).to_be_visible()
+
+
+def test_an_agent_shows_what_it_did_in_sum_what_it_was_given_and_said_last(
+    everywhere: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(everywhere["api"], "#/trace/trc_sample-coding-1")
+    selected = page.get_by_role("region", name="The selected span")
+    expect(selected).to_contain_text("7 calls, 6 tools, 1 error")
+    expect(selected.get_by_text("The invoice test fails: it expects 42.00")).to_be_visible()
+    expect(selected.get_by_text("Mended: the sum is rounded once")).to_be_visible()
+    page.get_by_role("treeitem").filter(has_text="subagent").click()
+    expect(selected).to_contain_text("2 calls, 1 tool")
+    expect(selected.get_by_text("Find every place in shop/")).to_be_visible()
+
+
+def test_comparing_says_how_much_more_the_right_has(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/sessions?q=agent:packer")
+    for number in (1, 2):
+        page.get_by_role("row").nth(number).get_by_role("checkbox").check()
+    page.get_by_role("button", name="Compare").click()
+    more = page.get_by_label("Right against left")
+    expect(more).to_contain_text("time +480 ms (+22 %)")
+    expect(more).to_contain_text("input the same")
+    expect(more).to_contain_text("cost —")

@@ -3,10 +3,10 @@
 import { html, useEffect, useMemo, useState } from './view.js';
 import { at as path, bytesOf, useAsk } from './api.js';
 import { link } from './route.js';
-import { Asked, Cost, CopyButton, Duration, Failed, Icon, Kind, Outcome, State, Text, When, save } from './pieces.js';
+import { Asked, Cost, CopyButton, Duration, Failed, Icon, Kind, Outcome, State, Text, Tokens, When, save } from './pieces.js';
 import { Block, Blocks, Json, Long } from './content.js';
 import { Differences, differences } from './diffing.js';
-import { cacheOf, standing } from './model.js';
+import { cacheOf, standing, sumOf } from './model.js';
 import * as f from './format.js';
 
 const TABS = [['rendered', 'Rendered'], ['json', 'JSON'], ['raw', 'Bytes'], ['chunks', 'Chunks'], ['headers', 'Headers'], ['difference', 'Difference']];
@@ -41,6 +41,7 @@ function useSpan(span) {
 function Rendered({ span, before, links }) {
   const asked = useSpan(span);
   return html`<${Facts} span=${span} before=${before} />
+    ${span.kind === 'agent' && span.children?.length > 0 && html`<${Inside} span=${span} />`}
     ${span.raw_turn_id != null && span.kind === 'llm' && html`<${Earlier} id=${span.raw_turn_id} />`}
     <${Asked} asked=${asked} rows=${5}>${(full) => html`
       ${span.error_type && html`<div class="notice bad"><${Icon} name="error" /><p><strong><${Text}>${span.error_type}</${Text}></strong></p></div>`}
@@ -62,6 +63,31 @@ function Facts({ span, before }) {
     ${span.stop_reason && html`<dt>Ended by</dt><dd><${Text}>${span.stop_reason}</${Text}></dd>`}
     ${span.anchor && html`<dt>Its place</dt><dd>${span.anchor === 'unanchored' ? html`<span class="warn">unanchored: nothing says which tool call began it</span>` : html`known by ${span.anchor}`}</dd>`}
     <dt>Id</dt><dd class="row"><${Text} as="code" class="cut">${span.span_id}</${Text}><${CopyButton} text=${span.span_id} label="Copy the id" /></dd></dl>`;
+}
+
+// What an agent did: its calls and tools in sum, what it was given first and what it said last.
+function Inside({ span }) {
+  const { sum, tools, bad, models } = useMemo(() => {
+    const all = [];
+    const left = [...span.children];
+    while (left.length) { const each = left.pop(); all.push(each); left.push(...each.children); }
+    return {
+      sum: sumOf(all), tools: all.filter((each) => each.kind === 'tool').length, bad: all.filter((each) => each.status === 'error').length,
+      models: [...new Set(all.filter((each) => each.kind === 'llm').map((each) => each.model).filter(Boolean))],
+    };
+  }, [span]);
+  const calls = span.children.filter((each) => each.kind === 'llm');
+  const [first, last] = [calls[0], calls[calls.length - 1]];
+  return html`<dl class="facts"><dt>Inside</dt><dd>${f.plural(sum.calls, 'call')}, ${f.plural(tools, 'tool')}${bad > 0 && html`, <span class="bad">${f.plural(bad, 'error')}</span>`}</dd>
+      ${models.length > 0 && html`<dt>Models</dt><dd><${Text}>${models.join(', ')}</${Text}></dd>`}
+      ${sum.calls > 0 && html`<dt>Tokens</dt><dd><${Tokens} input=${sum.input} cached=${sum.cached} output=${sum.output} /></dd><dt>Cost</dt><dd><${Cost} usd=${sum.cost} unpriced=${sum.unpriced} /></dd>`}</dl>
+    ${first && html`<${OfCall} call=${first} side="input" title="What it was given" />`}
+    ${last && html`<${OfCall} call=${last} side="output" title=${last === first ? 'What it said' : 'What it said last'} />`}`;
+}
+
+function OfCall({ call, side, title }) {
+  const asked = useSpan(call);
+  return html`<${Asked} asked=${asked} rows=${2}>${(full) => html`<${Blocks} title=${title} blocks=${full[side]} />`}</${Asked}>`;
 }
 
 export const CacheBadge = ({ cache }) => html`<span class=${`badge ${cache.state === 'warm' ? 'good' : 'warn'}`} title=${cache.why}>cache ${cache.state}</span>`;
