@@ -26,6 +26,11 @@ def session(page: Page) -> None:
     page.get_by_role("button", name="1 error", exact=True).click()
 
 
+def overview(page: Page) -> None:
+    """The charts, when each model has its colour."""
+    page.get_by_role("figure").get_by_text("claude-sonnet-4-5").first.wait_for()
+
+
 def sheet(page: Page) -> None:
     """The side sheet of a row."""
     page.get_by_role("row").filter(has_text="The invoice test fails").get_by_text(
@@ -45,7 +50,7 @@ def miss(page: Page) -> None:
 
 PLACES = {
     "list": ("#/sessions?range=24h", None),
-    "overview": ("#/overview?range=24h", lambda page: page.wait_for_timeout(1500)),
+    "overview": ("#/overview?range=24h", overview),
     "sheet": ("#/sessions", sheet),
     "completion": ("#/sessions", lambda page: page.get_by_label("Filter sessions").fill("mod")),
     "traces": ("#/traces", None),
