@@ -15,7 +15,7 @@ const TABS = [['rendered', 'Rendered'], ['json', 'JSON'], ['raw', 'Bytes'], ['ch
 const RECORD = ['record', 'Record'];
 const isRecord = (span) => /^(otlp(-log)?|transcript):/.test(span.request_id || '');
 
-export function Detail({ span, before, links = [], tab = 'rendered', onTab }) {
+export function Detail({ span, before, links = [], byId, tab = 'rendered', onTab }) {
   if (span.isMissing) {
     return html`<div class="detail"><header><h2><${Text}>${span.name}</${Text}></h2></header><div class="notice warn"><${Icon} name="warn" />
       <div><p><strong>This span was not received.</strong></p><p>${f.plural(span.children.length, 'span')} name${span.children.length === 1 ? 's' : ''} it as the parent. When it comes, it takes this place, and nothing else moves.</p></div></div></div>`;
@@ -28,7 +28,7 @@ export function Detail({ span, before, links = [], tab = 'rendered', onTab }) {
       <${State} state=${standing(span)} live=${span.isRunning} /><${Outcome} outcome=${span.outcome} /></div>
       <div class="segments" role="tablist" aria-label="Forms of this span">${tabs.map(([name, label]) => html`<button key=${name} role="tab" aria-selected=${String(shown === name)} onClick=${() => onTab(name)}>${label}</button>`)}</div></header>
     <div class="detailbody" role="tabpanel" aria-label=${shown} key=${`${span.trace_id} ${span.span_id} ${shown}`} tabindex="0">
-      ${shown === 'rendered' ? html`<${Rendered} span=${span} before=${before} links=${links} />`
+      ${shown === 'rendered' ? html`<${Rendered} ...${{ span, before, links, byId }} />`
         : shown === 'json' ? html`<${AsJson} span=${span} />`
         : shown === 'raw' ? html`<${Bytes} id=${span.raw_turn_id} />`
         : html`<${OfTurn} id=${span.raw_turn_id} which=${shown} before=${before} />`}</div></div>`;
@@ -38,7 +38,7 @@ function useSpan(span) {
   return useAsk(`/v1/${path('traces', span.trace_id, 'spans', span.span_id)}`);
 }
 
-function Rendered({ span, before, links }) {
+function Rendered({ span, before, links, byId }) {
   const asked = useSpan(span);
   return html`<${Facts} span=${span} before=${before} />
     ${span.kind === 'agent' && span.children?.length > 0 && html`<${Inside} span=${span} />`}
@@ -47,7 +47,7 @@ function Rendered({ span, before, links }) {
       ${span.error_type && html`<div class="notice bad"><${Icon} name="error" /><p><strong><${Text}>${span.error_type}</${Text}></strong></p></div>`}
       <${Blocks} title=${{ tool: 'Call', llm: 'Added to the conversation' }[span.kind] || ''} blocks=${full.input} empty=${span.kind === 'llm' ? 'Nothing was added but results of tools' : ''} />
       <${Blocks} title=${{ tool: 'Result', llm: 'Answer' }[span.kind] || 'Output'} blocks=${full.output} empty=${span.kind === 'llm' ? (span.isRunning ? 'The answer is still coming' : 'No answer') : span.kind === 'tool' ? 'No result was seen' : ''} />`}</${Asked}>
-    <${Links} links=${links} span=${span} />`;
+    <${Links} ...${{ links, span, byId }} />`;
 }
 
 function Facts({ span, before }) {
@@ -141,13 +141,14 @@ function Said({ content }) {
   })}</div>`;
 }
 
-function Links({ links, span }) {
+// What leads here and from here, by name where it is known.
+function Links({ links, span, byId }) {
   const mine = links.filter((each) => each.from_span_id === span.span_id || each.to_span_id === span.span_id);
   if (!mine.length) return null;
   return html`<section class="blocks"><h3>Flows</h3><ul class="turnlist">${mine.slice(0, 30).map((each) => {
     const out = each.from_span_id === span.span_id;
     const [trace, other] = out ? [each.to_trace_id, each.to_span_id] : [each.from_trace_id, each.from_span_id];
-    return html`<li key=${`${each.kind}${trace}${other}${out}`}><a href=${link(['trace', trace], { span: other })}><${Text} class="cut">${other}</${Text}></a><span class="faint">${out ? each.kind : `${each.kind} this`}</span></li>`;
+    return html`<li key=${`${each.kind}${trace}${other}${out}`}><a class="row" title=${other} href=${link(['trace', trace], { span: other })}>${byId?.has(other) && html`<${Kind} kind=${byId.get(other).kind} />`}<${Text} class="cut">${byId?.get(other)?.name || other}</${Text}></a><span class="faint">${out ? each.kind : `${each.kind} this`}</span></li>`;
   })}</ul></section>`;
 }
 

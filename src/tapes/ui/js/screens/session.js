@@ -102,7 +102,7 @@ function Whole({ found, asked, params }) {
       ${shown.map(({ trace, spans: mine }, i) => html`<${Card} key=${trace.trace_id} number=${first + i + 1} isCurrent=${trace.trace_id === wanted} ...${{ trace, spans: mine, model, before }} chosen=${chosen?.span_id} onChoose=${choose} onFork=${() => fork(first + i)} />`)}
       ${first + shown.length < traces.length && html`<p class="rest"><span class="dim">${f.count(traces.length - first - shown.length)} later turns</span><button class="button" onClick=${() => setMost(most + 200)}>Show more</button></p>`}
       ${session.live && html`<p class="running" role="status"><${State} live=${true} />${follow ? 'following' : html`<button class="linklike" onClick=${() => setFollow(true)}>follow</button>`}</p>`}</div></div>`;
-  const right = chosen ? html`<${Detail} span=${chosen} before=${before.get(chosen.span_id)} links=${links} tab=${params.tab} onTab=${(tab) => set({ tab })} />`
+  const right = chosen ? html`<${Detail} span=${chosen} before=${before.get(chosen.span_id)} links=${links} byId=${model.byId} tab=${params.tab} onTab=${(tab) => set({ tab })} />`
     : html`<${Blank} title="Select a call or a tool"><p>Its text, JSON, bytes, chunks, headers, and what differs from the request before, are shown here.</p>${errors.length > 0 && html`<button class="button" onClick=${nextError}><${Icon} name="error" />${f.plural(errors.length, 'error')}: show the first</button>`}</${Blank}>`;
   return html`<div class="whole">
     <header class="wholehead">

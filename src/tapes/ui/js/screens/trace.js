@@ -133,7 +133,7 @@ function Whole({ found, model, asked, params }) {
       ${asked.problem && html`<${Stale} problem=${asked.problem} retry=${asked.reload} />`}
       ${isLost && html`<div class="notice warn" role="status"><${Icon} name="warn" /><p>The link names the span <${Text} as="code">${params.span}</${Text}>, which is not in this trace. The first span is selected instead.</p></div>`}
     </header>
-    <${Panes} name="trace" usual=${58} left=${left} rightLabel="The selected span" right=${!span && isPart ? html`<${Shades} rows=${6} />` : span ? html`<${Detail} span=${span} before=${before.get(span.span_id)} links=${links} tab=${params.tab} onTab=${(tab) => set({ tab })} />` : html`<${Blank} title="No span is selected" />`} /></div>`;
+    <${Panes} name="trace" usual=${58} left=${left} rightLabel="The selected span" right=${!span && isPart ? html`<${Shades} rows=${6} />` : span ? html`<${Detail} span=${span} before=${before.get(span.span_id)} links=${links} byId=${model.byId} tab=${params.tab} onTab=${(tab) => set({ tab })} />` : html`<${Blank} title="No span is selected" />`} /></div>`;
 }
 
 const fits = (text, gists) => {
