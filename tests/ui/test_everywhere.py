@@ -94,7 +94,8 @@ CONTRASTS = """() => {
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const between = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-  return ['llm-bar', 'tool-bar', 'agent-bar', 'bad', 'cached', 'rose', 'leaf', 'line-strong'].flatMap((bar) =>
+  const bars = ['llm-bar', 'tool-bar', 'agent-bar', 'bad', 'cached', 'rose', 'leaf', 'line-strong'];
+  return bars.flatMap((bar) =>
     ['ground', 'surface'].map((ground) => [bar, ground, between(light(bar), light(ground))]));
 }"""
 
