@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from tests.ui.conftest import CHROMIUM, served  # noqa: E402
 
 INVOICE = "has:tool_error"
-SHOWN = ("list", "session", "trace", "miss", "services")
+SHOWN = ("list", "overview", "session", "trace", "miss", "services")
 DARK = ("trace",)
 
 
@@ -24,6 +24,11 @@ def session(page: Page) -> None:
     """The session with the failing tool, that tool selected."""
     page.get_by_role("row").filter(has_text="The invoice test fails").get_by_role("link").click()
     page.get_by_role("button", name="1 error", exact=True).click()
+
+
+def overview(page: Page) -> None:
+    """The charts, when each model has its colour."""
+    page.get_by_role("figure").get_by_text("claude-sonnet-4-5").first.wait_for()
 
 
 def sheet(page: Page) -> None:
@@ -40,11 +45,12 @@ def hostile(page: Page) -> None:
 
 def miss(page: Page) -> None:
     """The request that was refused."""
-    page.get_by_role("link", name="completions").first.click()
+    page.get_by_role("link", name="What is a unit test?").first.click()
 
 
 PLACES = {
     "list": ("#/sessions?range=24h", None),
+    "overview": ("#/overview?range=24h", overview),
     "sheet": ("#/sessions", sheet),
     "completion": ("#/sessions", lambda page: page.get_by_label("Filter sessions").fill("mod")),
     "traces": ("#/traces", None),

@@ -78,6 +78,7 @@ def test_a_miss_shows_what_differs_and_what_it_likely_comes_from(
     with served(store) as client:
         (found,) = got(client, "/v1/misses")["items"]
         assert (found["tape"], found["refused"]) == (TAPE, "cassette-miss")
+        assert (found["model"], found["said"]) == ("another", asked["messages"][-1]["content"])
         miss = got(client, f"/v1/misses/{found['id']}")
         explained = miss["explanation"]
         assert explained["verdict"] == "miss"
@@ -102,3 +103,48 @@ def test_another_tenant_sees_no_tape(asked: dict[str, Any], in_tmp_path: Path) -
         client.headers["x-tapes-token"] = "other"
         assert got(client, "/v1/tapes") == {"folder": None, "items": []}
         refused(client, "/v1/tapes/contents", 404, tape=TAPE)
+
+
+def test_a_recording_is_told_as_it_lies_on_the_tape_and_as_it_reads(
+    asked: dict[str, Any], in_tmp_path: Path
+) -> None:
+    with served(open_sqlite(in_tmp_path / "log.db")) as client:
+        row = got(client, "/v1/tapes/contents", tape=TAPE)["exchanges"][0]
+        found = got(client, "/v1/tapes/recording", tape=TAPE, key=row["key"])
+        assert found["request"]["body"]["json"] == asked
+        assert found["messages"][-1]["parts"] == [{"type": "text", "text": row["said"]}]
+        assert found["answers"][0]["parts"][0]["text"].startswith("Summarize")
+        assert (found["model"], found["response"]["status"]) == ("gemma-3-270m", 200)
+        assert found["response"]["chunks"]
+
+
+def test_a_recording_that_no_model_answered_says_why_it_is_not_told(in_tmp_path: Path) -> None:
+    with Cassette("tapes/plain.jsonl", "record", lambda _: {"rain": 7}, latch=True) as cassette:
+        cassette.call({"place": "Lisbon"})
+    with served(open_sqlite(in_tmp_path / "log.db")) as client:
+        row = got(client, "/v1/tapes/contents", tape="tapes/plain.jsonl")["exchanges"][0]
+        found = got(client, "/v1/tapes/recording", tape="tapes/plain.jsonl", key=row["key"][:12])
+        assert (found["plain_request"], found["plain_response"]) == (
+            {"place": "Lisbon"},
+            {"rain": 7},
+        )
+        assert found["messages"] == []
+        assert found["unread"]
+
+
+def test_a_recording_is_one_of_the_rows_with_its_key(
+    asked: dict[str, Any], in_tmp_path: Path
+) -> None:
+    line = (in_tmp_path / TAPE).read_text(encoding="utf-8").splitlines()[0]
+    with (in_tmp_path / TAPE).open("a", encoding="utf-8") as tape:
+        tape.write(line.replace('"recorded_at":"2', '"recorded_at":"3', 1) + "\n")
+    key = json.loads(line)["hash"]
+    with served(open_sqlite(in_tmp_path / "log.db")) as client:
+        times = [
+            got(client, "/v1/tapes/recording", tape=TAPE, key=key, **which)["recorded_at"][0]
+            for which in ({}, {"n": 0}, {"n": 1})
+        ]
+        assert times == ["3", "2", "3"]
+        refused(client, "/v1/tapes/recording", 404, tape=TAPE, key=key, n=2)
+        refused(client, "/v1/tapes/recording", 404, tape=TAPE, key="0000")
+        refused(client, "/v1/tapes/recording", 404, tape="../log.db", key=key)

@@ -17,6 +17,8 @@ from .conftest import Open, faults, press
 from .whole import HOSTILE
 
 SCREENS = {
+    "overview": ("#/overview", "claude-sonnet-4-5"),
+    "recordings": ("#/tape/tests%2Ftapes%2Fconversation.jsonl", "What is a unit test?"),
     "sessions": ("#/sessions", "The invoice test fails"),
     "sheet": ("#/spans?q=type:tool", "get_weather"),
     "trace": ("#/trace/trc_sample-coding-1?span=toolu_01", "assert 41.99 == 42.00"),
@@ -92,7 +94,8 @@ CONTRASTS = """() => {
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const between = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-  return ['llm-bar', 'tool-bar', 'agent-bar', 'bad', 'cached'].flatMap((bar) =>
+  const bars = ['llm-bar', 'tool-bar', 'agent-bar', 'bad', 'cached', 'rose', 'leaf', 'line-strong'];
+  return bars.flatMap((bar) =>
     ['ground', 'surface'].map((ground) => [bar, ground, between(light(bar), light(ground))]));
 }"""
 

@@ -586,6 +586,38 @@ class TapeRow(TypedDict):
     expired: bool
 
 
+class SaidItem(TypedDict):
+    """A message of a recording, as it reads."""
+
+    role: str
+    parts: list[Block]
+
+
+class RecordingItem(TypedDict):
+    """A recording: what was asked and what came, as it lies on the tape and as it reads."""
+
+    tape: str
+    key: str
+    canonicalizer: str
+    recorded_at: str | None
+    state: str
+    sample: int
+    what: str
+    request: RequestItem | None
+    response: ResponseItem | None
+    plain_request: NotRequired[Json]
+    """the request of a call that was made with plain values, not over HTTP"""
+    plain_response: NotRequired[Json]
+    messages: list[SaidItem]
+    """what was asked; empty where the request is no call of a model that is known here"""
+    tools: list[str]
+    answers: list[SaidItem]
+    model: str | None
+    stop: str | None
+    unread: str | None
+    """why messages and answers are not told, where they are not"""
+
+
 class WholeTape(TypedDict):
     """What is on a tape, what its runs did with it, and what replay has saved."""
 
@@ -611,6 +643,9 @@ class RefusedTurn(TurnItem):
 
     tape: str | None
     refused: str | None
+    said: str
+    """the last that was asked, in one line"""
+    model: str | None
 
 
 class MissPage(PageFacts):

@@ -21,14 +21,19 @@ from tapes.api.models import (
     MissItem,
     MissPage,
     NearItem,
+    RecordingItem,
+    SaidItem,
     TapeItem,
     TapeItems,
     WholeTape,
 )
 from tapes.api.replies import reply
 from tapes.api.sessions import page_facts, unknown
-from tapes.errors import BadQuery, MissingExtra, TapesError, UnknownId
+from tapes.api.turns import came_item, sent_item
+from tapes.errors import BadQuery, MissingExtra, TapesError, UnknownId, UnknownKey
+from tapes.exchange import Exchange
 from tapes.exchange import Request as Sent
+from tapes.exchange import Response as Came
 from tapes.expiry import expired
 from tapes.explain import Near
 from tapes.explanation import Explanation, explain
@@ -36,15 +41,18 @@ from tapes.forking import COMMAND
 from tapes.jsontext import Json
 from tapes.prices import price_of
 from tapes.project import declared_for
+from tapes.providers.reading import read
+from tapes.providers.reduced import blocks_of
+from tapes.providers.turn import Message, Text, Turn
 from tapes.providers.usage import Usage
 from tapes.rows import NO_ORG, RawTurn, time_text
 from tapes.stats import known_runs, latest_used, stats_of
 from tapes.store.base import MOST, Ask
 from tapes.store.filters import is_
-from tapes.summary import request_json, summary_of, what_of
+from tapes.summary import request_json, said_in, summary_of, what_of
 from tapes.tape.finding import Glance, find_tapes, glance_at
 from tapes.tape.kinds import open_tape
-from tapes.tape.raw import exchanges, kind_of_existing, open_rows
+from tapes.tape.raw import exchange_at, exchanges, key_that_begins, kind_of_existing, open_rows
 
 router = APIRouter(tags=["tapes"])
 
@@ -195,6 +203,83 @@ def _rows(where: str, hits: dict[str, int], used: set[str] | None) -> tuple[list
     return rows, left_out
 
 
+@router.get("/v1/tapes/recording", response_model=RecordingItem)
+def get_recording(
+    request: Request,
+    core: TheCore,
+    caller: TheCaller,
+    tape: TapePath,
+    key: Annotated[str, Query(min_length=4, max_length=64, description="a key, or its beginning")],
+    *,
+    n: Annotated[
+        int | None, Query(ge=0, description="which of the rows with this key; the last if not said")
+    ] = None,
+) -> Response:
+    """A recording of a tape: what was asked and what came, as it lies there and as it reads."""
+    where = _tape(_folder(core, caller), tape)
+    try:
+        whole = key_that_begins(where, key)
+    except UnknownKey as error:
+        raise UnknownId(error.message, error.remedy) from error
+    return reply(request, _recording(tape, _with_key(where, whole, n)))
+
+
+def _with_key(where: str, key: str, n: int | None) -> Exchange:
+    found = None
+    with open_rows(where) as rows:
+        mine = (raw for raw in rows if raw.row is not None and raw.key == key)
+        for place, raw in enumerate(mine):
+            if n is None or n == place:
+                found = exchange_at(rows, raw)
+    if found is None:
+        raise UnknownId(
+            f"there is no row {n} with the key {key[:12]}", "see GET /v1/tapes/contents"
+        )
+    return found
+
+
+def _recording(tape: str, exchange: Exchange) -> RecordingItem:
+    turn = read(exchange)
+    unread = None if isinstance(turn, Turn) else str(turn)
+    item: RecordingItem = {
+        "tape": tape,
+        "key": exchange.key,
+        "canonicalizer": exchange.canonicalizer,
+        "recorded_at": exchange.recorded_at,
+        "state": str(exchange.state),
+        "sample": exchange.sample,
+        "what": what_of(exchange.request),
+        "request": None,
+        "response": None,
+        "messages": [],
+        "tools": [],
+        "answers": [],
+        "model": None,
+        "stop": None,
+        "unread": unread,
+    }
+    if isinstance(exchange.request, Sent):
+        item["request"] = sent_item(exchange.request)
+    elif exchange.request is not None:
+        item["plain_request"] = exchange.request
+    if isinstance(exchange.response, Came):
+        item["response"] = came_item(exchange.response)
+    else:
+        item["plain_response"] = exchange.response
+    if isinstance(turn, Turn):
+        system = [Message("system", (Text(turn.asked.system),))] if turn.asked.system else []
+        item["messages"] = [_said(each) for each in (*system, *turn.asked.messages)]
+        item["tools"] = [tool.name for tool in turn.asked.tools]
+        item["answers"] = [_said(choice.message) for choice in turn.answer.choices]
+        item["model"] = turn.model or None
+        item["stop"] = turn.answer.finish_reason
+    return item
+
+
+def _said(message: Message) -> SaidItem:
+    return {"role": message.role, "parts": blocks_of(message.parts)}
+
+
 # --- misses -----------------------------------------------------------------------------------
 
 
@@ -205,8 +290,19 @@ def list_misses(
     """Requests that got no answer because no tape has one, the latest first."""
     ask = Ask(is_("outcome", "refused"), cursor=cursor, limit=min(limit, MOST))
     page = project.turns(ask)
-    items = [{**turn_item(head), **_why(head.meta)} for head in page.items]
+    items = [
+        {**turn_item(head), **_why(head.meta), **_words(project.turn(head.id))}
+        for head in page.items
+    ]
     return reply(request, {"items": items, **page_facts(page)})
+
+
+def _words(turn: RawTurn | None) -> dict[str, str | None]:
+    """By what a person knows the request."""
+    sent = None if turn is None or turn.exchange is None else turn.exchange.request
+    asked = request_json(sent)
+    model = asked.get("model") if isinstance(asked, dict) else None
+    return {"said": said_in(asked), "model": model if isinstance(model, str) else None}
 
 
 def _why(meta: object) -> dict[str, str | None]:

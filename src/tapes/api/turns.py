@@ -68,11 +68,11 @@ def get_turn(request: Request, project: TheProject, turn_id: TurnId) -> Response
             whole["key"] = exchange.key
             whole["canonicalizer"] = exchange.canonicalizer
         if isinstance(exchange.request, Sent):
-            whole["request"] = _sent(exchange.request)
+            whole["request"] = sent_item(exchange.request)
         elif exchange.request is not None:
             whole["plain_request"] = exchange.request
         if isinstance(exchange.response, Came):
-            whole["response"] = _came(exchange.response)
+            whole["response"] = came_item(exchange.response)
         elif exchange.response is not None:
             whole["plain_response"] = exchange.response
     if turn.reduced is not None:
@@ -150,7 +150,8 @@ def _head(project: Project, turn_id: int) -> TurnItem:
 # --- what bytes say ---------------------------------------------------------------------------
 
 
-def _sent(sent: Sent) -> RequestItem:
+def sent_item(sent: Sent) -> RequestItem:
+    """A request with what its body says."""
     return {
         "method": sent.method,
         "url": sent.url,
@@ -159,7 +160,8 @@ def _sent(sent: Sent) -> RequestItem:
     }
 
 
-def _came(came: Came) -> ResponseItem:
+def came_item(came: Came) -> ResponseItem:
+    """A response with what its body says, and its chunks."""
     item: ResponseItem = {
         "status": came.status,
         "headers": [list(pair) for pair in came.headers],

@@ -10,8 +10,11 @@ import { Palette } from './parts/palette.js';
 import * as f from './parts/format.js';
 import { asked as askedOf } from './parts/filter.js';
 import { askRowsEarly } from './parts/rows.js';
+import { COLUMNS } from './parts/columns.js';
+import { MORE } from './parts/morecolumns.js';
 import { List } from './screens/list.js';
 
+Object.assign(COLUMNS, MORE);
 // The lists are there from the start.
 const LISTS = {
   sessions: () => html`<${List} noun="sessions" key="sessions" />`,
@@ -22,6 +25,7 @@ const LISTS = {
 const SCREENS = {
   session: () => import('./screens/session.js'),
   trace: () => import('./screens/trace.js'),
+  overview: () => import('./screens/overview.js'),
   search: () => import('./screens/search.js'),
   find: () => import('./screens/find.js'),
   compare: () => import('./screens/compare.js'),
@@ -32,7 +36,7 @@ const SCREENS = {
   service: () => import('./screens/services.js'),
   start: () => import('./screens/start.js'),
 };
-const TABS = [['sessions', 'Sessions'], ['traces', 'Traces'], ['spans', 'Spans'], ['tapes', 'Tapes'], ['services', 'Services']];
+const TABS = [['overview', 'Overview'], ['sessions', 'Sessions'], ['traces', 'Traces'], ['spans', 'Spans'], ['tapes', 'Tapes'], ['services', 'Services']];
 const UNDER = { session: 'sessions', compare: 'sessions', trace: 'traces', tape: 'tapes', miss: 'tapes', service: 'services' };
 const THEMES = { system: ['screen', 'light', 'Theme: as the system'], light: ['sun', 'dark', 'Theme: light'], dark: ['moon', 'system', 'Theme: dark'] };
 

@@ -7,6 +7,7 @@ import { Cost, Duration, Icon, Outcome, State, Text, Tokens, When } from './piec
 import { Arguments, Block, Blocks, Long, Result } from './content.js';
 import { CacheBadge } from './detail.js';
 import { callsOf } from './fork.js';
+import { askedOf } from './gist.js';
 import { cacheOf, lasting } from './model.js';
 import * as f from './format.js';
 
@@ -20,7 +21,7 @@ export function Card({ trace, spans, model, before, chosen, onChoose, onFork, nu
       <span class="grow" /><span class="row wrap facts2">${bad > 0 && html`<span class="badge bad"><${Icon} name="error" />${f.plural(bad, 'error')}</span>`}${trace.missing_count > 0 && html`<span class="badge warn">${trace.missing_count} missing</span>`}
       <span><${Duration} ns=${trace.duration_ns} /></span><span><${Tokens} input=${trace.usage.input_tokens} cached=${trace.usage.cache_read_tokens} output=${trace.usage.output_tokens} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} /></span>
       <a href=${link(['trace', trace.trace_id], { span: spans.some((span) => span.span_id === chosen) ? chosen : '' })}>${f.plural(trace.span_count, 'span')}</a>
-      ${callsOf(spans).length > 0 && html`<button class="linklike forkline" onClick=${onFork}><${Icon} name="fork" />Fork from here</button>`}</span></header>
+      ${callsOf(spans).length > 0 && html`<button class="linklike forkline" aria-label="Fork from here" title="Fork from here (f)" onClick=${onFork}><${Icon} name="fork" />Fork</button>`}</span></header>
     ${(trace.user_prompt || trace.synthetic) && html`<div class="user"><span class="who">${trace.synthetic ? trace.synthetic : 'User'}</span><${Long} text=${trace.user_prompt || '(begins without a prompt of a user)'} limit=${3000} /></div>`}
     <${Steps} spans=${top} ...${{ before, chosen, onChoose }} /></article>`;
 }
@@ -67,14 +68,6 @@ function Call({ span, before, chosen, onChoose }) {
       <span class="tail"><${Outcome} outcome=${span.outcome} />${span.cost_usd != null && html`<span class="tnum">${f.money(span.cost_usd)}</span>`}<span class="faint tnum">${lasting(span)}</span></span></button></div>`;
 }
 
-const gistOf = (input) => {
-  const value = input?.[0]?.tool_input;
-  if (value == null) return '';
-  if (typeof value !== 'object') return String(value);
-  const text = value.command ?? value.file_path ?? value.path ?? value.query ?? value.pattern ?? value.url ?? value.description ?? JSON.stringify(value);
-  return String(text).replace(/\s+/g, ' ').slice(0, 160);
-};
-
 function Tool({ span, chosen, onChoose, before }) {
   const failed = span.status === 'error';
   const [open, setOpen] = useState(failed);
@@ -82,7 +75,7 @@ function Tool({ span, chosen, onChoose, before }) {
   const result = whole.output?.[0];
   const agents = span.children.filter((each) => each.kind === 'agent');
   return html`<div class=${`toolcall ${failed ? 'failed' : ''} ${span.span_id === chosen ? 'at' : ''}`}>
-    <div class="toolline"><button class="toolopen" aria-expanded=${String(open)} onClick=${() => { setOpen(!open); onChoose(span); }}><${Icon} name=${open ? 'down' : 'right'} /><${Icon} name="tool" /><b><${Text}>${span.name}</${Text}></b><${Text} as="code" class="cut dim">${gistOf(span.input)}</${Text}></button>
+    <div class="toolline"><button class="toolopen" aria-expanded=${String(open)} onClick=${() => { setOpen(!open); onChoose(span); }}><${Icon} name=${open ? 'down' : 'right'} /><${Icon} name="tool" /><b><${Text}>${span.name}</${Text}></b><${Text} as="code" class="cut dim">${askedOf(span)}</${Text}></button>
       ${failed ? html`<${State} state="error" />` : !span.output?.length ? html`<${State} state=${span.isRunning ? 'running' : 'no result'} />` : ''}<span class="faint tnum">${span.isRunning ? '' : lasting(span)}</span></div>
     ${open && html`<div class="pair"><div><span class="who">Call</span>${whole.input?.[0] ? html`<${Arguments} value=${whole.input[0].tool_input} />` : html`<p class="faint">not seen</p>`}</div>
       <div><span class=${`who ${failed ? 'bad' : ''}`}>${failed ? 'Error' : 'Result'}</span>${result ? html`<${Result} value=${result.tool_output} />` : html`<p class="faint">no result was seen</p>`}</div></div>`}

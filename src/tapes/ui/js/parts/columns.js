@@ -2,14 +2,14 @@
 // elements in it; `tip` is its exact value, `text` says that it came from elsewhere. A long list has
 // thousands of cells, so each is one element wherever that is enough.
 import { h, html, makeStore } from './view.js';
-import { Icon, Kind, Outcome, State, Text, TokensOf, costTip, tokensTip } from './pieces.js';
+import { Icon, State, Text, TokensOf, costTip, tokensTip } from './pieces.js';
 import { prefer, prefs } from './prefs.js';
 import * as f from './format.js';
 
-const when = (get, rest) => ({ id: 'start', head: 'Start', width: 5.25, sort: 'started_at', cell: (row, utc) => f.moment(get(row), utc), tip: (row) => (get(row) ? f.exactly(get(row)) : ''), ...rest });
-const started = (row) => row.started_at;
-const duration = (get, rest) => ({ id: 'duration', head: 'Duration', width: 5, num: true, sort: 'duration_ns', cell: (row) => f.duration(get(row)), tip: (row) => (get(row) == null ? 'unknown' : `${f.count(get(row))} ns`), ...rest });
-const tokens = (input, cached, output) => ({
+export const when = (get, rest) => ({ id: 'start', head: 'Start', width: 5.25, sort: 'started_at', cell: (row, utc) => f.moment(get(row), utc), tip: (row) => (get(row) ? f.exactly(get(row)) : ''), ...rest });
+export const started = (row) => row.started_at;
+export const duration = (get, rest) => ({ id: 'duration', head: 'Duration', width: 5, num: true, sort: 'duration_ns', cell: (row) => f.duration(get(row)), tip: (row) => (get(row) == null ? 'unknown' : `${f.count(get(row))} ns`), ...rest });
+export const tokens = (input, cached, output) => ({
   id: 'tokens', head: 'Tokens in/cached/out', width: 8.5, num: true, sort: 'total_tokens',
   cell: (row) => TokensOf(input(row), cached(row), output(row)), tip: (row) => tokensTip(input(row), cached(row), output(row)),
 });
@@ -18,12 +18,12 @@ const HOW = {
   completed: 'its last answer was whole', abandoned: 'its caller left before the last answer was whole',
   failed: 'its last answer failed, was cut off by a limit or a filter, or most of its tools failed', unknown: 'how it ended is not known',
 };
-const cost = (usd, unpriced, saved, sort) => ({
+export const cost = (usd, unpriced, saved, sort) => ({
   id: 'cost', head: 'Cost', width: 4.75, num: true, sort,
   cell: (row) => (unpriced(row) && usd(row) != null ? [f.money(usd(row)), html`<span class="warn">+${unpriced(row)}?</span>`] : f.money(usd(row))),
   tip: (row) => costTip(usd(row), unpriced(row), saved(row)),
 });
-const text = (id, head, width, get, rest) => ({ id, head, width, text: true, cell: (row) => get(row) || f.NONE, ...rest });
+export const text = (id, head, width, get, rest) => ({ id, head, width, text: true, cell: (row) => get(row) || f.NONE, ...rest });
 const models = (row) => (row.rollup.model_usage || []).map((each) => each.model).join(', ') || row.rollup.model;
 const errors = ({ rollup }) => rollup.failed_calls + rollup.tool_error_count;
 
@@ -35,7 +35,8 @@ function Mix({ rollup }) {
   return h('i', { class: 'mix', role: 'img', 'aria-label': mixed(rollup), style: { '--live': share(all - replayed - failed), '--unfailed': share(all - failed) } });
 }
 
-// Widths are in rem; the column that is always there takes what is left.
+// Widths are in rem; the column that is always there takes what is left. Sessions are seen first; the
+// columns of the other lists come with the rest of the page.
 export const COLUMNS = {
   sessions: [
     when((row) => row.last_seen_at, { id: 'active', head: 'Last active', width: 5.5, sort: 'last_active' }),
@@ -50,34 +51,9 @@ export const COLUMNS = {
     cost((row) => row.rollup.usage.cost_usd, (row) => row.rollup.unpriced_calls, (row) => row.rollup.usage.saved_cost_usd, 'total_cost_usd'),
     { id: 'turns', head: 'Turns', width: 3.25, num: true, sort: 'turn_count', cell: (row) => f.count(row.rollup.turn_count) },
     { id: 'errors', head: 'Errors', width: 3.5, num: true, cell: (row) => f.count(errors(row)), tone: (row) => (errors(row) ? 'bad' : 'faint'), tip: ({ rollup }) => `${rollup.failed_calls} failed calls, ${rollup.tool_error_count} failed tools` },
-    text('models', 'Models', 7.25, models, { wide: true, tip: models }),
-    { id: 'mix', head: 'Answers', width: 3.75, wide: true, cell: Mix, tip: (row) => mixed(row.rollup) },
+    text('models', 'Models', 7.25, models, { tip: models }),
+    { id: 'mix', head: 'Answers', width: 3.75, cell: Mix, tip: (row) => mixed(row.rollup) },
     text('cwd', 'Folder', 9, (row) => row.cwd, { more: true, tip: (row) => row.cwd }),
-  ],
-  traces: [
-    when(started, { width: 6 }),
-    { id: 'title', head: 'Prompt', width: 14, share: 1.2, fixed: true, cell: (row) => html`<${Text}>${row.user_prompt || row.synthetic || row.trace_id}</${Text}>` },
-    text('answer', 'Answer', 8, (row) => row.response_preview, { share: 1, tone: () => 'dim' }),
-    { id: 'state', head: 'State', width: 5.5, cell: (row) => State({ state: row.status, live: !row.ended_at && row.status !== 'error' }) },
-    duration((row) => row.duration_ns),
-    tokens((row) => row.usage.input_tokens, (row) => row.usage.cache_read_tokens, (row) => row.usage.output_tokens),
-    cost((row) => row.usage.cost_usd, (row) => row.unpriced_calls, (row) => row.usage.saved_cost_usd, 'total_cost_usd'),
-    { id: 'spans', head: 'Spans', width: 3.75, num: true, tip: (row) => (row.missing_count > 0 ? `${row.missing_count} not received` : ''),
-      cell: (row) => [f.count(row.span_count), row.missing_count > 0 && html` <span class="warn">+${row.missing_count}?</span>`] },
-    { id: 'tools', head: 'Tools', width: 3.5, num: true, cell: (row) => f.count(row.tool_calls) },
-  ],
-  spans: [
-    when(started, { width: 6 }),
-    { id: 'kind', head: 'Kind', width: 5, cell: (row) => Kind({ kind: row.kind }) },
-    { id: 'title', head: 'Name', width: 10, fixed: true, cell: (row) => html`<${Text}>${row.name}</${Text}>` },
-    { id: 'state', head: 'State', width: 5.5, cell: (row) => State({ state: row.status }) },
-    text('error', 'Error', 5, (row) => row.error_type || ' ', { share: 0.6, tone: () => 'bad', tip: (row) => row.error_type }),
-    text('agent', 'Agent', 7, (row) => row.agent || row.thread_id, { wide: true }),
-    duration((row) => row.duration_ns),
-    duration((row) => row.first_chunk_ns, { id: 'first', head: 'First token', width: 5.25, sort: undefined, wide: true }),
-    tokens((row) => row.usage?.prompt_tokens, (row) => row.usage?.cache_read_input_tokens, (row) => row.usage?.completion_tokens),
-    cost((row) => row.cost_usd, () => 0, () => 0, 'cost_usd'),
-    { id: 'outcome', head: 'Answer', width: 5.25, cell: (row) => Outcome({ outcome: row.outcome }) },
   ],
 };
 
@@ -89,10 +65,10 @@ export const placeOf = {
 
 // --- which of them, in what order, how wide: what a person chose, in this browser
 
-// Where nobody chose, a narrow window does without what is widest and least asked for.
-const wide = matchMedia('(min-width: 74rem)');
-export const isWide = makeStore(wide.matches);
-wide.addEventListener('change', () => isWide.set(wide.matches));
+// How wide the window is, in rem.
+const wide = () => innerWidth / parseFloat(getComputedStyle(document.documentElement).fontSize);
+export const room = makeStore(wide());
+window.addEventListener('resize', () => room.set(wide()));
 
 export function ordered(noun, { order } = prefs.get()) {
   const places = order?.[noun] || [];
@@ -100,9 +76,21 @@ export function ordered(noun, { order } = prefs.get()) {
   return COLUMNS[noun].map((each, i) => [place(each, i), each]).sort(([a], [b]) => a - b).map(([, each]) => each);
 }
 
-export function shownColumns(noun, preferred = prefs.get()) {
+// Where nobody chose, those that tell most and fit; and so beside what takes `less` of the room.
+const TELLING = ['title', 'active', 'start', 'kind', 'state', 'output', 'duration', 'cost', 'errors', 'tokens', 'outcome'];
+export function shownColumns(noun, preferred = prefs.get(), less = 0) {
   const chosen = preferred.columns?.[noun];
-  return ordered(noun, preferred).filter((each) => each.fixed || (chosen ? chosen.includes(each.id) : !each.more && (isWide.get() || !each.wide)));
+  const all = ordered(noun, preferred).filter((each) => each.fixed || (chosen ? chosen.includes(each.id) : !each.more));
+  if (chosen && !less) return all;
+  const place = ({ id }) => (TELLING.includes(id) ? TELLING.indexOf(id) : TELLING.length);
+  let left = room.get() - less - AROUND;
+  const fits = new Set([...all].sort((a, b) => place(a) - place(b)).filter((each) => {
+    const width = widthOf(noun, each, preferred) + 0.5;
+    if (!each.fixed && width > left) return false;
+    left -= width;
+    return true;
+  }));
+  return all.filter((each) => fits.has(each));
 }
 
 export function flip(noun, id) {
@@ -140,6 +128,8 @@ export const asUsual = (noun) => {
   prefer({ columns: { ...columns, [noun]: undefined }, order: { ...order, [noun]: undefined }, widths: { ...widths, [noun]: undefined } });
 };
 
+const AROUND = 4.25; // the box to select by, and both edges
+
 // The columns as a grid has them, and the least width at which none is cut off.
 export function gridOf(noun, columns, preferred, trying = {}) {
   const width = (each) => trying[each.id] ?? widthOf(noun, each, preferred);
@@ -147,6 +137,6 @@ export function gridOf(noun, columns, preferred, trying = {}) {
   const grows = (each) => each.fixed || (each.share && !isOwn(each));
   return {
     '--columns': `2.25rem ${columns.map((each) => (grows(each) ? `minmax(${width(each)}rem, ${each.share || 1}fr)` : `${width(each)}rem`)).join(' ')}`,
-    '--least': `${columns.reduce((sum, each) => sum + width(each) + 0.5, 2.25 + 2)}rem`,
+    '--least': `${columns.reduce((sum, each) => sum + width(each) + 0.5, AROUND)}rem`,
   };
 }

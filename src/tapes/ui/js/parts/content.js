@@ -32,6 +32,7 @@ export function Block({ block }) {
     case 'thinking': return html`<details class="fold"><summary>Thinking <span class="faint">${f.plural(String(block.thinking ?? '').length, 'character')}</span></summary><${Long} text=${String(block.thinking ?? '')} /></details>`;
     case 'tool_use': return html`<div class="toolblock"><p class="toolname"><${Icon} name="tool" /><${Text} as="b">${String(block.tool_name ?? '')}</${Text}> <${Text} as="code" class="faint">${String(block.tool_use_id ?? '')}</${Text}></p><${Arguments} value=${block.tool_input} /></div>`;
     case 'tool_result': return html`<div class=${`toolblock ${block.is_error ? 'failed' : ''}`}><p class="toolname"><${Icon} name=${block.is_error ? 'error' : 'done'} /><b>${block.is_error ? 'Error' : 'Result'}</b> <${Text} as="code" class="faint">${String(block.tool_result_id ?? '')}</${Text}></p><${Result} value=${block.tool_output} /></div>`;
+    case 'attributes': case 'resource': return html`<section class="blocks"><h3>${block.type === 'resource' ? 'Resource' : 'Attributes'}</h3><${Arguments} value=${block.content} /></section>`;
     default: return html`<div class="toolblock"><p class="toolname"><b>${String(block.type ?? 'block')}</b></p><${Json} value=${block} /></div>`;
   }
 }
@@ -44,7 +45,8 @@ export function Result({ value }) {
 
 // The arguments of a call: a command is shown as what it is, the rest by name.
 export function Arguments({ value }) {
-  if (value === null || typeof value !== 'object' || Array.isArray(value)) return html`<${Result} value=${value} />`;
+  if (value == null) return html`<p class="faint">no arguments were seen</p>`;
+  if (typeof value !== 'object' || Array.isArray(value)) return html`<${Result} value=${value} />`;
   const entries = Object.entries(value);
   if (!entries.length) return html`<p class="faint">no arguments</p>`;
   return html`<dl class="arguments">${entries.map(([name, each]) => html`<dt key=${`n${name}`}><${Text}>${name}</${Text}></dt><dd key=${`v${name}`}>${typeof each === 'string'

@@ -3,28 +3,32 @@
 import { html, useEffect, useMemo, useState } from './view.js';
 import { at as path, bytesOf, useAsk } from './api.js';
 import { link } from './route.js';
-import { Asked, Cost, CopyButton, Duration, Failed, Icon, Kind, Outcome, State, Text, When, save } from './pieces.js';
+import { Asked, Cost, CopyButton, Duration, Failed, Icon, Kind, Outcome, State, Text, Tokens, When, save } from './pieces.js';
 import { Block, Blocks, Json, Long } from './content.js';
 import { Differences, differences } from './diffing.js';
-import { cacheOf, standing } from './model.js';
+import { cacheOf, standing, sumOf } from './model.js';
 import * as f from './format.js';
 
 const TABS = [['rendered', 'Rendered'], ['json', 'JSON'], ['raw', 'Bytes'], ['chunks', 'Chunks'], ['headers', 'Headers'], ['difference', 'Difference']];
 
-export function Detail({ span, before, links = [], tab = 'rendered', onTab }) {
+// What came as a record of somebody else, and not over the wire, has no bytes, chunks and headers.
+const RECORD = ['record', 'Record'];
+const isRecord = (span) => /^(otlp(-log)?|transcript):/.test(span.request_id || '');
+
+export function Detail({ span, before, links = [], byId, tab = 'rendered', onTab }) {
   if (span.isMissing) {
     return html`<div class="detail"><header><h2><${Text}>${span.name}</${Text}></h2></header><div class="notice warn"><${Icon} name="warn" />
       <div><p><strong>This span was not received.</strong></p><p>${f.plural(span.children.length, 'span')} name${span.children.length === 1 ? 's' : ''} it as the parent. When it comes, it takes this place, and nothing else moves.</p></div></div></div>`;
   }
   const hasTurn = span.raw_turn_id != null;
-  const tabs = hasTurn ? TABS : TABS.slice(0, 2);
+  const tabs = !hasTurn ? TABS.slice(0, 2) : isRecord(span) ? [...TABS.slice(0, 2), RECORD] : TABS;
   const shown = tabs.some(([name]) => name === tab) ? tab : 'rendered';
   return html`<div class="detail">
     <header class="stack"><div class="row"><${Kind} kind=${span.kind} /><h2 class="cut"><${Text}>${span.name}</${Text}></h2><span class="grow" />
       <${State} state=${standing(span)} live=${span.isRunning} /><${Outcome} outcome=${span.outcome} /></div>
       <div class="segments" role="tablist" aria-label="Forms of this span">${tabs.map(([name, label]) => html`<button key=${name} role="tab" aria-selected=${String(shown === name)} onClick=${() => onTab(name)}>${label}</button>`)}</div></header>
     <div class="detailbody" role="tabpanel" aria-label=${shown} key=${`${span.trace_id} ${span.span_id} ${shown}`} tabindex="0">
-      ${shown === 'rendered' ? html`<${Rendered} span=${span} before=${before} links=${links} />`
+      ${shown === 'rendered' ? html`<${Rendered} ...${{ span, before, links, byId }} />`
         : shown === 'json' ? html`<${AsJson} span=${span} />`
         : shown === 'raw' ? html`<${Bytes} id=${span.raw_turn_id} />`
         : html`<${OfTurn} id=${span.raw_turn_id} which=${shown} before=${before} />`}</div></div>`;
@@ -34,15 +38,16 @@ function useSpan(span) {
   return useAsk(`/v1/${path('traces', span.trace_id, 'spans', span.span_id)}`);
 }
 
-function Rendered({ span, before, links }) {
+function Rendered({ span, before, links, byId }) {
   const asked = useSpan(span);
   return html`<${Facts} span=${span} before=${before} />
+    ${span.kind === 'agent' && span.children?.length > 0 && html`<${Inside} span=${span} />`}
     ${span.raw_turn_id != null && span.kind === 'llm' && html`<${Earlier} id=${span.raw_turn_id} />`}
     <${Asked} asked=${asked} rows=${5}>${(full) => html`
       ${span.error_type && html`<div class="notice bad"><${Icon} name="error" /><p><strong><${Text}>${span.error_type}</${Text}></strong></p></div>`}
-      <${Blocks} title=${span.kind === 'tool' ? 'Call' : 'Added to the conversation'} blocks=${full.input} empty=${span.kind === 'llm' ? 'Nothing was added but results of tools' : ''} />
-      <${Blocks} title=${span.kind === 'tool' ? 'Result' : 'Answer'} blocks=${full.output} empty=${span.kind === 'llm' ? (span.isRunning ? 'The answer is still coming' : 'No answer') : span.kind === 'tool' ? 'No result was seen' : ''} />`}</${Asked}>
-    <${Links} links=${links} span=${span} />`;
+      <${Blocks} title=${{ tool: 'Call', llm: 'Added to the conversation' }[span.kind] || ''} blocks=${full.input} empty=${span.kind === 'llm' ? 'Nothing was added but results of tools' : ''} />
+      <${Blocks} title=${{ tool: 'Result', llm: 'Answer' }[span.kind] || 'Output'} blocks=${full.output} empty=${span.kind === 'llm' ? (span.isRunning ? 'The answer is still coming' : 'No answer') : span.kind === 'tool' ? 'No result was seen' : ''} />`}</${Asked}>
+    <${Links} ...${{ links, span, byId }} />`;
 }
 
 function Facts({ span, before }) {
@@ -58,6 +63,31 @@ function Facts({ span, before }) {
     ${span.stop_reason && html`<dt>Ended by</dt><dd><${Text}>${span.stop_reason}</${Text}></dd>`}
     ${span.anchor && html`<dt>Its place</dt><dd>${span.anchor === 'unanchored' ? html`<span class="warn">unanchored: nothing says which tool call began it</span>` : html`known by ${span.anchor}`}</dd>`}
     <dt>Id</dt><dd class="row"><${Text} as="code" class="cut">${span.span_id}</${Text}><${CopyButton} text=${span.span_id} label="Copy the id" /></dd></dl>`;
+}
+
+// What an agent did: its calls and tools in sum, what it was given first and what it said last.
+function Inside({ span }) {
+  const { sum, tools, bad, models } = useMemo(() => {
+    const all = [];
+    const left = [...span.children];
+    while (left.length) { const each = left.pop(); all.push(each); left.push(...each.children); }
+    return {
+      sum: sumOf(all), tools: all.filter((each) => each.kind === 'tool').length, bad: all.filter((each) => each.status === 'error').length,
+      models: [...new Set(all.filter((each) => each.kind === 'llm').map((each) => each.model).filter(Boolean))],
+    };
+  }, [span]);
+  const calls = span.children.filter((each) => each.kind === 'llm');
+  const [first, last] = [calls[0], calls[calls.length - 1]];
+  return html`<dl class="facts"><dt>Inside</dt><dd>${f.plural(sum.calls, 'call')}, ${f.plural(tools, 'tool')}${bad > 0 && html`, <span class="bad">${f.plural(bad, 'error')}</span>`}</dd>
+      ${models.length > 0 && html`<dt>Models</dt><dd><${Text}>${models.join(', ')}</${Text}></dd>`}
+      ${sum.calls > 0 && html`<dt>Tokens</dt><dd><${Tokens} input=${sum.input} cached=${sum.cached} output=${sum.output} /></dd><dt>Cost</dt><dd><${Cost} usd=${sum.cost} unpriced=${sum.unpriced} /></dd>`}</dl>
+    ${first && html`<${OfCall} call=${first} side="input" title="What it was given" />`}
+    ${last && html`<${OfCall} call=${last} side="output" title=${last === first ? 'What it said' : 'What it said last'} />`}`;
+}
+
+function OfCall({ call, side, title }) {
+  const asked = useSpan(call);
+  return html`<${Asked} asked=${asked} rows=${2}>${(full) => html`<${Blocks} title=${title} blocks=${full[side]} />`}</${Asked}>`;
 }
 
 export const CacheBadge = ({ cache }) => html`<span class=${`badge ${cache.state === 'warm' ? 'good' : 'warn'}`} title=${cache.why}>cache ${cache.state}</span>`;
@@ -111,13 +141,14 @@ function Said({ content }) {
   })}</div>`;
 }
 
-function Links({ links, span }) {
+// What leads here and from here, by name where it is known.
+function Links({ links, span, byId }) {
   const mine = links.filter((each) => each.from_span_id === span.span_id || each.to_span_id === span.span_id);
   if (!mine.length) return null;
   return html`<section class="blocks"><h3>Flows</h3><ul class="turnlist">${mine.slice(0, 30).map((each) => {
     const out = each.from_span_id === span.span_id;
     const [trace, other] = out ? [each.to_trace_id, each.to_span_id] : [each.from_trace_id, each.from_span_id];
-    return html`<li key=${`${each.kind}${trace}${other}${out}`}><a href=${link(['trace', trace], { span: other })}><${Text} class="cut">${other}</${Text}></a><span class="faint">${out ? each.kind : `${each.kind} this`}</span></li>`;
+    return html`<li key=${`${each.kind}${trace}${other}${out}`}><a class="row" title=${other} href=${link(['trace', trace], { span: other })}>${byId?.has(other) && html`<${Kind} kind=${byId.get(other).kind} />`}<${Text} class="cut">${byId?.get(other)?.name || other}</${Text}></a><span class="faint">${out ? each.kind : `${each.kind} this`}</span></li>`;
   })}</ul></section>`;
 }
 
@@ -130,27 +161,28 @@ function AsJson({ span }) {
 
 function OfTurn({ id, which, before }) {
   const asked = useAsk(`/v1/turns/${id}`);
-  return html`<${Asked} asked=${asked}>${(turn) => (which === 'headers' ? html`<${Headers} turn=${turn} />` : which === 'chunks' ? html`<${Chunks} turn=${turn} />` : html`<${Difference} turn=${turn} before=${before} />`)}</${Asked}>`;
+  return html`<${Asked} asked=${asked}>${(turn) => (which === 'record' ? html`<p class="dim">As it was sent here: <code>GET /v1/turns/${id}</code></p><${Json} value=${turn.records ?? turn.reduced ?? null} open=${3} />` : which === 'headers' ? html`<${Headers} turn=${turn} />` : which === 'chunks' ? html`<${Chunks} turn=${turn} />` : html`<${Difference} turn=${turn} before=${before} />`)}</${Asked}>`;
 }
+
+export const headersOf = (pairs) => html`<table class="headers"><tbody>${pairs.map(([name, value], i) => html`<tr key=${i}><th scope="row"><${Text}>${name}</${Text}></th><td><${Text}>${value}</${Text}>${/redacted/i.test(value) && html` <span class="badge">taken out</span>`}</td></tr>`)}</tbody></table>`;
 
 function Headers({ turn }) {
   const { request, response } = turn;
-  const list = (pairs) => html`<table class="headers"><tbody>${pairs.map(([name, value], i) => html`<tr key=${i}><th scope="row"><${Text}>${name}</${Text}></th><td><${Text}>${value}</${Text}>${/redacted/i.test(value) && html` <span class="badge">taken out</span>`}</td></tr>`)}</tbody></table>`;
   if (!request) return html`<p class="dim">This call came without HTTP: it has no headers.</p>`;
-  return html`<section class="blocks"><h3>Request</h3><p class="mono"><b>${request.method}</b> <${Text}>${request.url}</${Text}></p>${list(request.headers)}</section>
-    <section class="blocks"><h3>Response</h3>${response ? html`<p class="mono"><b>${response.status}</b> <${Text}>${response.reason || ''}</${Text}></p>${list(response.headers)}` : html`<p class="dim">No response came.</p>`}</section>
+  return html`<section class="blocks"><h3>Request</h3><p class="mono"><b>${request.method}</b> <${Text}>${request.url}</${Text}></p>${headersOf(request.headers)}</section>
+    <section class="blocks"><h3>Response</h3>${response ? html`<p class="mono"><b>${response.status}</b> <${Text}>${response.reason || ''}</${Text}></p>${headersOf(response.headers)}` : html`<p class="dim">No response came.</p>`}</section>
     <dl class="facts"><dt>State</dt><dd>${turn.turn.state}</dd><dt>Known by</dt><dd>${turn.session_by}</dd>${turn.key && html`<dt>Key on a tape</dt><dd><code>${turn.key}</code></dd>`}<dt>Turn</dt><dd><code>GET /v1/turns/${turn.turn.id}</code></dd></dl>
     <p class="faint">What is secret was taken out before it was kept.</p>`;
 }
 
-function Chunks({ turn }) {
+export function Chunks({ turn, where }) {
   const chunks = turn.response?.chunks || [];
   if (!chunks.length) return html`<p class="dim">No chunks were kept.</p>`;
   const end = chunks[chunks.length - 1].at || 1;
   return html`<p class="dim">${f.plural(chunks.length, 'chunk')} in ${f.duration(end * 1e9)}, the first after ${f.duration(chunks[0].at * 1e9)}</p>
     <svg class="ticks" viewBox="0 0 1000 18" preserveAspectRatio="none" aria-hidden="true">${chunks.slice(0, 2000).map((chunk, i) => html`<rect key=${i} x=${(chunk.at / end) * 996} width="2" y="2" height="14" />`)}</svg>
     <ol class="chunks">${chunks.slice(0, 500).map((chunk, i) => html`<li key=${i}><span class="num">${(chunk.at * 1000).toFixed(1)} ms</span><span class="num faint">${i ? `+${((chunk.at - chunks[i - 1].at) * 1000).toFixed(1)}` : ''}</span><span class="num faint">${f.bytes(chunk.bytes)}</span><pre dir="ltr">${f.visible(chunk.text ?? `base64 ${chunk.base64}`)}</pre></li>`)}</ol>
-    ${chunks.length > 500 && html`<p class="faint">500 of ${f.count(chunks.length)} chunks; all of them: <code>GET /v1/turns/${turn.turn.id}</code></p>`}`;
+    ${chunks.length > 500 && html`<p class="faint">500 of ${f.count(chunks.length)} chunks; all of them: <code>GET ${where || `/v1/turns/${turn.turn.id}`}</code></p>`}`;
 }
 
 function Difference({ turn, before }) {

@@ -12,8 +12,8 @@ const WHY = {
 };
 const isOfTapes = (noun) => noun === 'tape' || noun === 'call';
 
-export function Gone({ noun, id }) {
-  const erasures = useAsk(noun === 'session' ? query('/v1/erasures', { session_id: id }) : '');
+export function Gone({ noun, id = '' }) {
+  const erasures = useAsk(noun === 'session' && id ? query('/v1/erasures', { session_id: id }) : '');
   const similar = useAsk(id.length >= 8 && noun !== 'tape' ? query('/v1/find', { id: id.slice(0, 36), limit: 5 }) : '');
   const erased = erasures.value?.items[0];
   if (erasures.loading) return html`<div class="page" role="status" aria-label="Loading" />`;

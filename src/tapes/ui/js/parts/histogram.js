@@ -1,9 +1,10 @@
 // How a list spreads over time, as three small charts over one time: counts with what failed in them,
 // how long half and 19 of 20 took, and the cost. Dragging over them narrows the range, and so do the
 // arrow keys with Enter.
-import { html, useEffect, useRef, useState, useStore } from './view.js';
+import { html, useEffect, useState, useStore } from './view.js';
 import { calm, query, useAsk } from './api.js';
 import { prefs } from './prefs.js';
+import { useStrip } from './strip.js';
 import * as f from './format.js';
 
 const PARTS = 72;
@@ -22,10 +23,9 @@ export function Histogram({ noun, q, version, wait, onRange }) {
   useEffect(() => { if (isCalm && !wait) setLast(address); }, [isCalm, wait, address]);
   const asked = useAsk(last, { again: version });
   const { utc } = useStore(prefs);
-  const strip = useRef(null);
-  const [drag, setDrag] = useState(null);
-  const [cursor, setCursor] = useState(null);
   const found = asked.value;
+  const at = (i) => new Date(Date.parse(found.since) + (i * found.width_ns) / NS).toISOString();
+  const { does, drag, cursor } = useStrip(PARTS, (a, b) => onRange(at(Math.min(a, b)), at(Math.max(a, b) + 1)));
   // Its place is kept, so that the rows below do not move when it comes.
   if (!found?.bars.length) return html`<div class=${`strip ${found ? 'empty' : ''}`} aria-hidden="true" />`;
   const since = Date.parse(found.since);
@@ -35,44 +35,23 @@ export function Histogram({ noun, q, version, wait, onRange }) {
   const most = Math.max(...found.bars.map((bar) => bar.rows));
   const dearest = Math.max(...found.bars.map((bar) => bar.cost_usd || 0));
   const slowest = Math.max(...found.bars.map((bar) => bar.p95_ns || 0));
-  const at = (i) => new Date(since + i * width).toISOString();
-  const place = (event) => {
-    const { left, width: all } = strip.current.getBoundingClientRect();
-    return Math.max(0, Math.min(PARTS - 1, Math.floor(((event.clientX - left) / all) * PARTS)));
-  };
-  const narrow = (a, b) => onRange(at(Math.min(a, b)), at(Math.max(a, b) + 1));
-  const down = (event) => { strip.current.setPointerCapture(event.pointerId); setDrag([place(event), place(event)]); };
-  const move = (event) => (drag ? setDrag([drag[0], place(event)]) : setCursor(place(event)));
-  const up = () => { if (drag) narrow(...drag); setDrag(null); };
-  const press = (event) => {
-    const now = cursor ?? PARTS - 1;
-    const next = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: PARTS - 1 }[event.key];
-    if (next !== undefined) {
-      const to = Math.max(0, Math.min(PARTS - 1, next));
-      setCursor(to);
-      setDrag(event.shiftKey ? [drag?.[0] ?? now, to] : null);
-    } else if (event.key === 'Enter') { narrow(...(drag || [now, now])); setDrag(null); } else return;
-    event.preventDefault();
-    event.stopPropagation();
-  };
   const shown = parts[cursor ?? -1];
   const total = found.bars.reduce((sum, bar) => sum + bar.rows, 0);
   // Of very many rows a sample was counted.
   const about = found.exact ? '' : 'about ';
   const failed = found.bars.reduce((sum, bar) => sum + bar.failed, 0);
-  const said = cursor === null ? `${f.moment(found.since, utc)} – ${f.moment(found.until, utc)} · drag to narrow`
+  const cost = found.bars.reduce((sum, bar) => sum + (bar.cost_usd || 0), 0);
+  const said = cursor === null ? `${f.moment(found.since, utc)} – ${f.moment(found.until, utc)}`
     : `${f.moment(at(cursor), utc)} · ${about}${f.count(shown?.rows ?? 0)} ${noun}${shown?.failed ? `, ${shown.failed} failed` : ''}${shown?.cost_usd ? `, ${f.money(shown.cost_usd)}` : ''}${shown?.p50_ns ? `, half within ${f.duration(shown.p50_ns)}, 95 % within ${f.duration(shown.p95_ns)}, longest ${f.duration(shown.longest_ns)}` : ''}`;
   // Times differ by powers of ten: their bars are as high as the root of what they show.
   const high = ([top, foot], share) => (share > 0 ? Math.max(1.5, (foot - top) * share) : 0);
   const bar = (name, i, chart, share) => share > 0 && html`<rect key=${name + i} class=${name} x=${i + 0.12} width="0.76" y=${chart[1] - high(chart, share)} height=${high(chart, share)} />`;
   return html`<figure class="strip">
-    <svg ref=${strip} viewBox=${`0 0 ${PARTS} ${HEIGHT}`} preserveAspectRatio="none" tabindex="0" role="slider" aria-label=${`${noun} over time; arrows move, Enter narrows to it`}
-      aria-valuemin="0" aria-valuemax=${PARTS - 1} aria-valuenow=${cursor ?? PARTS - 1} aria-valuetext=${said}
-      onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerLeave=${() => !drag && setCursor(null)} onKeyDown=${press} onBlur=${() => setCursor(null)}>
+    <svg viewBox=${`0 0 ${PARTS} ${HEIGHT}`} preserveAspectRatio="none" ...${does} aria-label=${`${noun} over time; arrows move, Enter narrows to it`} aria-valuetext=${said}>
       ${drag && html`<rect class="chosen" x=${Math.min(...drag)} width=${Math.abs(drag[1] - drag[0]) + 1} y="0" height=${HEIGHT} />`}
       ${cursor !== null && html`<rect class="cursor" x=${cursor} width="1" y="0" height=${HEIGHT} />`}
       ${parts.map((one, i) => one && html`${bar('bar-ok', i, COUNTS, one.rows / most)}${bar('bar-bad', i, COUNTS, one.failed / most)}
         ${bar('bar-p95', i, TIMES, Math.sqrt(one.p95_ns / slowest))}${bar('bar-p50', i, TIMES, Math.sqrt(one.p50_ns / slowest))}
         ${bar('bar-cost', i, COSTS, one.cost_usd / dearest)}`)}</svg>
-    <figcaption><span>${said}</span><span><i class="key-ok" />${about}${f.plural(total, noun.slice(0, -1))}${failed > 0 && html` <i class="key-bad" />${f.count(failed)} failed`}${slowest > 0 && html` <i class="key-p50" />half took at most <i class="key-p95" />95 % took at most`}${dearest > 0 && html` <i class="key-cost" />cost`}</span></figcaption></figure>`;
+    <figcaption><span>${said}${cursor === null && html`<span class="hint"> · drag to narrow</span>`}</span><span><i class="key-ok" />${about}${f.plural(total, noun.slice(0, -1))}${failed > 0 && html` <i class="key-bad" />${f.count(failed)} failed`}${slowest > 0 && html` <i class="key-p50" />half, <i class="key-p95 near" />95 % within ${f.duration(slowest)}`}${dearest > 0 && html` <i class="key-cost" />${about}${f.money(cost)}`}</span></figcaption></figure>`;
 }

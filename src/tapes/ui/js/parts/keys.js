@@ -27,6 +27,10 @@ const isTyping = (target) => target instanceof HTMLElement
   && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
   && !/^(checkbox|radio|button)$/.test(target.type || '');
 
+// What a key does to what has the focus goes before what it does on the screen.
+const isPressed = (target, name) => target instanceof HTMLElement && ((name === 'Enter' && target.closest('button, a, summary, label'))
+  || (name === ' ' && target.closest('button, summary, input')));
+
 export function nameOf(event) {
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'k') return 'Ctrl K';
   if (event.ctrlKey || event.metaKey || event.altKey) return '';
@@ -39,7 +43,7 @@ window.addEventListener('keydown', (event) => {
   const open = document.querySelector('dialog[open]');
   if (isTyping(event.target) && name !== 'Ctrl K' && name !== 'Escape') return;
   if (open && name !== 'Ctrl K') return;
-  if (name === 'Enter' && event.target instanceof HTMLElement && event.target.closest('button, a, summary, label')) return;
+  if (isPressed(event.target, name)) return;
   const all = groups.flatMap((group) => group.current);
   for (const each of all.reverse()) {
     if (each.key === name || each.also?.includes(name)) {

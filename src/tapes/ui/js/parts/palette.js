@@ -7,7 +7,7 @@ import { prefer, prefs } from './prefs.js';
 import { Dialog } from './pieces.js';
 
 const PLACES = [
-  ['Sessions', ['sessions']], ['Traces', ['traces']], ['Spans', ['spans']], ['Tapes', ['tapes']],
+  ['Overview', ['overview']], ['Sessions', ['sessions']], ['Traces', ['traces']], ['Spans', ['spans']], ['Tapes', ['tapes']],
   ['Services', ['services']], ['How to capture something', ['start']],
   ['Sessions with errors', ['sessions'], { q: 'has:error OR has:tool_error' }],
   ['The most expensive sessions', ['sessions'], { sort: 'total_cost_usd' }],

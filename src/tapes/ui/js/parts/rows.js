@@ -9,7 +9,7 @@ const kept = new Map(); // what a list showed when it was left: Back finds it ag
 const addressOf = (noun, { q, sort, direction }, cursor = '') => query(`/v1/${noun}`, { q, sort, direction, cursor, limit: PAGE });
 const nameOf = (noun, { q, sort, direction }) => JSON.stringify([noun, q, sort, direction]);
 const stateOf = (name, page) => ({
-  name, items: page.items, cursor: page.next_cursor, remarks: page.remarks, loading: false, problem: null,
+  name, items: page.items, cursor: page.next_cursor, wordless: [''], remarks: page.remarks, loading: false, problem: null,
   count: page.next_cursor ? undefined : { value: page.items.length, exact: true },
 });
 
@@ -66,6 +66,22 @@ export function useRows(noun, { q, sort, direction }) {
     return () => stop.abort();
   }, [name, isCounted]);
 
+  // What spans say comes after the rows too: it is read from elsewhere, and takes longer.
+  const { wordless = [] } = state.name === name ? state : {};
+  useEffect(() => {
+    if (noun !== 'spans' || !wordless.length) return undefined;
+    const stop = new AbortController();
+    const done = (words) => {
+      if (stop.signal.aborted || now.current.name !== name) return;
+      const { items, wordless: left } = now.current;
+      update({ ...now.current, items: items.map((row) => ({ ...row, ...words.get(idOf.spans(row)) })), wordless: left.slice(1) });
+    };
+    ask(query('/v1/spans', { q, sort, direction, cursor: wordless[0], limit: PAGE, payload: 'preview' }), { signal: stop.signal }).then(
+      (page) => done(new Map(page.items.map((row) => [idOf.spans(row), row]))), () => done(new Map()),
+    );
+    return () => stop.abort();
+  }, [name, wordless]);
+
   const more = () => {
     const { cursor, items } = now.current;
     if (!cursor || busy.current || now.current.name !== name) return;
@@ -73,7 +89,7 @@ export function useRows(noun, { q, sort, direction }) {
     fetchPage(cursor).then(
       (page) => {
         const known = new Set(items.map(idOf[noun]));
-        update({ ...now.current, items: [...items, ...page.items.filter((row) => !known.has(idOf[noun](row)))], cursor: page.next_cursor, tail: null });
+        update({ ...now.current, items: [...items, ...page.items.filter((row) => !known.has(idOf[noun](row)))], cursor: page.next_cursor, wordless: [...(now.current.wordless || []), cursor], tail: null });
       },
       (problem) => set((old) => ({ ...old, tail: problem })),
     ).finally(() => { busy.current = false; });

@@ -64,5 +64,9 @@ function SpanSheet({ id, close }) {
     <header><h2><${Text}>${found.name}</${Text}></h2>${close}</header>
     <div class="row wrap"><${Kind} kind=${found.kind} /><${State} state=${found.status} /><${Outcome} outcome=${found.outcome} /><${Duration} ns=${found.duration_ns} /><span class="grow" />
       <a class="button first" href=${link(['trace', trace], { span })}>Open in its trace</a></div>
-    <${Blocks} title="Input" blocks=${found.input} /><${Blocks} title="Output" blocks=${found.output} />`}</${Asked}>`;
+    <dl class="facts"><${Fact} name="Started"><${When} at=${found.started_at} /></${Fact}>
+      ${found.error_type && html`<${Fact} name="Error"><${Text} class="bad">${found.error_type}</${Text}></${Fact}>`}
+      ${found.model && html`<${Fact} name="Model"><${Text}>${found.model}</${Text}></${Fact}>`}
+      ${found.usage && html`<${Fact} name="Tokens">${f.count(found.usage.prompt_tokens)} in, ${f.percent(found.usage.cache_read_input_tokens, found.usage.prompt_tokens)} cached, ${f.count(found.usage.completion_tokens)} out</${Fact}><${Fact} name="Cost"><${Cost} usd=${found.cost_usd} /></${Fact}>`}</dl>
+    ${found.input?.length || found.output?.length ? html`<${Blocks} title="Input" blocks=${found.input} /><${Blocks} title="Output" blocks=${found.output} />` : html`<p class="dim">${found.kind === 'agent' ? 'What it said is in its calls and tools: see its trace.' : 'It holds no text.'}</p>`}`}</${Asked}>`;
 }

@@ -7,6 +7,7 @@ import { Cost, CopyLine, Duration, Failed, Icon, Kind, Outcome, Shades, State, T
 import { Panes } from '../parts/panes.js';
 import { Virtual } from '../parts/virtual.js';
 import { Differences, differences } from '../parts/diffing.js';
+import { gistOf, gistOfArguments } from '../parts/gist.js';
 import { align } from '../parts/aligning.js';
 import { sumOf } from '../parts/model.js';
 import { Gone } from '../parts/gone.js';
@@ -63,17 +64,26 @@ function Both({ left, right, params }) {
       <${Differences} list=${differences(said(x), said(y))} same="What went in and came out is the same." />`}
     <h3>In a terminal, and in CI</h3><${CopyLine} text=${`tapes diff ${left.session.id} ${right.session.id}`} /></div>`;
   return html`<div class="whole"><header class="wholehead"><nav class="crumbs" aria-label="Where this is"><a href="#/sessions">Sessions</a> / <span>Compare</span></nav>
-      <div class="row"><h1 class="grow sr">Compare two sessions</h1><div class="two">${[left, right].map((found, i) => html`<${Side} key=${i} found=${found} />`)}</div><button class="button" onClick=${() => copy(location.href, 'Link copied')}><${Icon} name="copy" />Link</button></div></header>
+      <div class="row"><h1 class="grow sr">Compare two sessions</h1><div class="two">${[left, right].map((found, i) => html`<${Side} key=${i} found=${found} />`)}</div><button class="button" onClick=${() => copy(location.href, 'Link copied')}><${Icon} name="copy" />Link</button></div>
+      <${More} left=${left} right=${right} /></header>
     <${Panes} name="compare" usual=${60} left=${table} right=${detail} rightLabel="What differs" /></div>`;
 }
 
 const FREE = new Set(['tool_use_id', 'tool_result_id', 'thinking_signature', 'id']);
 const said = (span) => JSON.parse(JSON.stringify({ name: span.name, status: span.status, model: span.model || undefined, input: span.input, output: span.output }, (name, value) => (FREE.has(name) ? undefined : value)));
 
-function gist(span) {
-  if (span.kind === 'tool') return `${span.name} ${JSON.stringify(span.input?.[0]?.tool_input ?? '')}`.slice(0, 200);
-  const texts = (span.output || []).map((block) => block.text || (block.tool_name ? `→ ${block.tool_name}` : '')).filter(Boolean);
-  return (texts.join(' ') || span.name).slice(0, 200);
+const gist = (span) => (span.kind === 'tool' ? `${span.name} ${gistOfArguments(span.input?.[0]?.tool_input)}` : gistOf(span.output) || span.name);
+
+// How much more, or less, the right has; what is unknown on one side is unknown here.
+function More({ left, right }) {
+  const [a, b] = [left, right].map(({ session, traces }) => ({ ...sumOf(traces.flatMap((each) => each.spans)), took: session.rollup.duration_ns, usd: session.rollup.usage.cost_usd }));
+  const more = (name, label, write) => {
+    const [was, is] = [a[name], b[name]];
+    if (was == null || is == null) return html`<span key=${name}>${label} ${f.NONE}</span>`;
+    const share = was > 0 && is !== was ? ` (${is > was ? '+' : '−'}${Math.abs(Math.round((100 * (is - was)) / was))} %)` : '';
+    return html`<span key=${name}>${label} ${is === was ? 'the same' : `${is > was ? '+' : '−'}${write(Math.abs(is - was))}${share}`}</span>`;
+  };
+  return html`<p class="row wrap totals" aria-label="Right against left"><b>Right against left:</b>${more('calls', 'calls', f.count)}${more('took', 'time', f.duration)}${more('input', 'input', f.brief)}${more('output', 'output', f.brief)}${more('usd', 'cost', f.money)}</p>`;
 }
 
 function Side({ found: { session, traces } }) {

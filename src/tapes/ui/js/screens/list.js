@@ -1,27 +1,30 @@
 // Sessions, traces or spans: one filter, bars over time, rows; a side sheet, and what to do with many.
 import { html, useEffect, useRef, useState, useStore } from '../parts/view.js';
 import { go, recall, remember, set, useRoute } from '../parts/route.js';
-import { prefs } from '../parts/prefs.js';
+import { prefer, prefs } from '../parts/prefs.js';
 import { useKeys } from '../parts/keys.js';
 import { Filter, RANGES, asked } from '../parts/filter.js';
 import { Histogram } from '../parts/histogram.js';
 import { Blank, Dialog, Failed, Icon, Segments, Shades, Stale } from '../parts/pieces.js';
 import { Virtual } from '../parts/virtual.js';
-import { asUsual, bounded, flip, gridOf, idOf, isWide, ordered, placeOf, put, shift, shownColumns, widen, widthOf } from '../parts/columns.js';
+import { asUsual, bounded, flip, gridOf, idOf, ordered, placeOf, put, room, shift, shownColumns, widen, widthOf } from '../parts/columns.js';
 import { HEIGHT, aboutOf, headsOf, rowOf, sortOf } from '../parts/table.js';
 import { useRows } from '../parts/rows.js';
 import { Sheet } from '../parts/sheet.js';
 import { Many } from '../parts/many.js';
+import { Facets } from '../parts/facets.js';
 import * as f from '../parts/format.js';
 import { Start } from './start.js';
+
+// What the sheet and the filters at the side take, in rem, where they do not lie over the list.
+const besideOf = (width, isOpen, hasFilters) => (width < 60 ? 0 : (isOpen ? Math.min(30, width * 0.46) : 0) + (hasFilters ? 13 : 0));
 
 export function List({ noun }) {
   const { params } = useRoute();
   const q = asked(params);
   const rows = useRows(noun, { q, sort: params.sort, direction: params.dir });
   const preferred = useStore(prefs);
-  useStore(isWide);
-  const columns = shownColumns(noun, preferred);
+  const columns = shownColumns(noun, preferred, besideOf(useStore(room), params.open, preferred.facets));
   const [chosen, setChosen] = useState(new Set());
   const [choosing, setChoosing] = useState(false);
   const memory = `${noun} ${q} ${params.sort} ${params.dir}`;
@@ -45,6 +48,7 @@ export function List({ noun }) {
     { key: ' ', shown: 'Space', label: 'look', run: () => index >= 0 && set({ open: params.open === ids[index] ? '' : ids[index] }, { push: true }) },
     { key: 'x', label: 'select', run: () => index >= 0 && toggle(ids[index]) },
     { key: 'f', label: 'filter', run: () => document.querySelector('[data-filter]')?.focus() },
+    { key: 'F', label: 'filters at the side', hidden: true, run: () => prefer({ facets: !prefs.get().facets }) },
     { key: 'e', label: 'next error', run: () => {
       const next = rows.items.findIndex((row, i) => i > index && isBad(noun, row));
       if (next >= 0) { setAt(next); if (params.open) set({ open: ids[next] }); }
@@ -65,6 +69,7 @@ export function List({ noun }) {
         ${(params.from || params.to) && html`<button class="linklike" onClick=${() => narrow({ from: '', to: '' })}>All time again</button>`}
         <span class="grow" />
         <span class="dim tnum" role="status">${counted(noun, rows)}</span>
+        <button class="button plain" aria-pressed=${String(Boolean(preferred.facets))} onClick=${() => prefer({ facets: !preferred.facets })}><${Icon} name="facets" />Filters</button>
         <button class="button plain" onClick=${() => setChoosing(true)}><${Icon} name="columns" />Columns</button>
       </div>
       <${Histogram} noun=${noun} q=${q} version=${rows.version} wait=${rows.loading} onRange=${(from, to) => narrow({ from, to, range: '' })} />
@@ -72,6 +77,7 @@ export function List({ noun }) {
     ${rows.remarks?.length > 0 && html`<div class="notice warn"><${Icon} name="warn" /><p>${rows.remarks.join(' ')}</p></div>`}
     ${rows.problem && rows.items.length > 0 && html`<${Stale} problem=${rows.problem} retry=${rows.reload} />`}
     <div class="listbody">
+      ${preferred.facets && html`<${Facets} noun=${noun} q=${params.q || ''} version=${rows.version} onChange=${(text) => narrow({ q: text })} onClose=${() => prefer({ facets: false })} />`}
       ${rows.problem && !rows.items.length ? html`<div class="page"><${Failed} problem=${rows.problem} retry=${rows.reload} query=${rows.problem.position == null ? null : q} /></div>`
         : rows.loading && !rows.items.length ? html`<${Shades} rows=${12} />`
         : !rows.items.length ? html`<${Blank} title=${`No ${noun} match`}><p>Nothing that was captured fits this filter${params.range || params.from ? ' in this time' : ''}.</p>

@@ -11,7 +11,7 @@ import * as f from '../parts/format.js';
 
 export function Screen() {
   const { path: [, id] } = useRoute();
-  return /^\d+$/.test(id) ? html`<${Known} />` : html`<${Named} id=${id} />`;
+  return !id ? html`<${Gone} noun="call" />` : /^\d+$/.test(id) ? html`<${Known} />` : html`<${Named} id=${id} />`;
 }
 
 // A refusal names its call before the log has it: the call gets its number when it is written.

@@ -102,7 +102,7 @@ function Whole({ found, asked, params }) {
       ${shown.map(({ trace, spans: mine }, i) => html`<${Card} key=${trace.trace_id} number=${first + i + 1} isCurrent=${trace.trace_id === wanted} ...${{ trace, spans: mine, model, before }} chosen=${chosen?.span_id} onChoose=${choose} onFork=${() => fork(first + i)} />`)}
       ${first + shown.length < traces.length && html`<p class="rest"><span class="dim">${f.count(traces.length - first - shown.length)} later turns</span><button class="button" onClick=${() => setMost(most + 200)}>Show more</button></p>`}
       ${session.live && html`<p class="running" role="status"><${State} live=${true} />${follow ? 'following' : html`<button class="linklike" onClick=${() => setFollow(true)}>follow</button>`}</p>`}</div></div>`;
-  const right = chosen ? html`<${Detail} span=${chosen} before=${before.get(chosen.span_id)} links=${links} tab=${params.tab} onTab=${(tab) => set({ tab })} />`
+  const right = chosen ? html`<${Detail} span=${chosen} before=${before.get(chosen.span_id)} links=${links} byId=${model.byId} tab=${params.tab} onTab=${(tab) => set({ tab })} />`
     : html`<${Blank} title="Select a call or a tool"><p>Its text, JSON, bytes, chunks, headers, and what differs from the request before, are shown here.</p>${errors.length > 0 && html`<button class="button" onClick=${nextError}><${Icon} name="error" />${f.plural(errors.length, 'error')}: show the first</button>`}</${Blank}>`;
   return html`<div class="whole">
     <header class="wholehead">
@@ -120,7 +120,7 @@ function Whole({ found, asked, params }) {
         <span>all <${Tokens} input=${whole.input} cached=${whole.cached} output=${whole.output} /> <${Cost} usd=${rollup.usage.cost_usd} unpriced=${rollup.unpriced_calls} saved=${rollup.usage.saved_cost_usd} /></span>
         ${threads.length > 1 && html`<span>main alone <${Tokens} input=${own.input} cached=${own.cached} output=${own.output} /> <${Cost} usd=${own.cost} unpriced=${own.unpriced} /></span>`}
         ${errors.length > 0 && html`<button class="linklike bad" onClick=${nextError}>${f.plural(errors.length, 'error')}</button>`}
-        <button class="button plain" aria-pressed=${String(follow)} title="Keep the newest turn in sight as it comes" onClick=${() => setFollow(!follow)}>Follow</button></div>
+        ${(session.live || follow) && html`<button class="button plain" aria-pressed=${String(follow)} title="Keep the newest turn in sight as it comes (F)" onClick=${() => setFollow(!follow)}>Follow</button>`}</div>
       ${asked.problem && html`<${Stale} problem=${asked.problem} retry=${asked.reload} />`}</header>
     <${Panes} name="session" usual=${62} left=${left} right=${right} rightLabel="What is selected" />
     ${traces[forking] && html`<${Fork} session=${session} number=${forking + 1} spans=${traces[forking].spans} chosen=${chosen?.span_id} onClose=${() => setForking(-1)} />`}

@@ -9,19 +9,21 @@ import { Panes } from '../parts/panes.js';
 import { Detail } from '../parts/detail.js';
 import { Blocks } from '../parts/content.js';
 import { Gone } from '../parts/gone.js';
+import { gistOfSpan } from '../parts/gist.js';
 import { clockOf, kept, lasting, modelOf, modelling, rowsOf } from '../parts/model.js';
 import { inPieces } from '../parts/slices.js';
 import * as f from '../parts/format.js';
 
 const HEIGHT = 26;
 const BEGINNING = 200; // spans
+const TOLD = 1000; // spans, of which each says in its row what it was about
 const VIEWS = [['waterfall', 'Waterfall'], ['tree', 'Tree'], ['log', 'Log']];
 const HEATS = [['', 'No heat'], ['duration', 'Duration'], ['cost', 'Cost']];
 
 export function Screen() {
   const { path: [, id], params } = useRoute();
   // Until a long trace is all there, its beginning is, and says how much that is: it is asked for first.
-  const itself = useAsk(query('/v1/traces', { q: `id:"${id}"`, limit: 1 }));
+  const itself = useAsk(id ? query('/v1/traces', { q: `id:"${id}"`, limit: 1 }) : '');
   const isLong = itself.value?.items[0]?.span_count > BEGINNING;
   const first = useAsk(isLong ? query('/v1/spans', { trace_id: id, limit: BEGINNING, sort: 'seq', direction: 'asc' }) : '');
   const isReady = isLong ? first.value || first.problem : itself.value || itself.problem;
@@ -30,7 +32,7 @@ export function Screen() {
   const part = useMemo(() => (first.value?.items.length && itself.value?.items.length ? { trace: itself.value.items[0], spans: first.value.items, isPart: true } : null), [first.value, itself.value]);
   const shown = useModel(id, asked.value || (asked.problem ? null : part));
   if (shown) return html`<${Whole} key=${id} ...${shown} asked=${asked} params=${params} />`;
-  if (asked.problem?.status === 404) return html`<${Gone} noun="trace" id=${id} />`;
+  if (!id || asked.problem?.status === 404) return html`<${Gone} noun="trace" id=${id} />`;
   if (asked.problem) return html`<div class="page"><${Failed} problem=${asked.problem} retry=${asked.reload} /></div>`;
   return html`<div class="whole"><div class="wholehead"><div class="shade" /></div><${Shades} rows=${14} /></div>`;
 }
@@ -54,16 +56,23 @@ function useModel(id, found) {
 
 const NONE_CLOSED = new Set();
 
+// What the spans of a trace that is not very long were about, once it is there.
+function useGists(trace, isPart) {
+  const asked = useAsk(!isPart && trace.span_count <= TOLD ? query(`/v1/${path('traces', trace.trace_id)}`, { payload: 'preview' }) : '', { again: trace.span_count });
+  return useMemo(() => new Map((asked.value?.spans || []).map((span) => [span.span_id, gistOfSpan(span)])), [asked.value]);
+}
+
 function Whole({ found, model, asked, params }) {
   const { trace, spans, links = [], isPart } = found;
   const { before, sum } = model;
+  const gists = useGists(trace, isPart);
   const [folding, setFolding] = useState(true);
   const clock = useMemo(() => (folding ? model.clock : clockOf(model.all, { fold: false })), [model, folding]);
   const [closed, setClosed] = useState(NONE_CLOSED);
   const [zoom, setZoom] = useState([0, 1]);
   const view = VIEWS.some(([name]) => name === params.view) ? params.view : 'waterfall';
   const text = params.filter || '';
-  const found_ = useMemo(() => (text ? kept(model, fits(text)) : null), [model, text]);
+  const found_ = useMemo(() => (text ? kept(model, fits(text, gists)) : null), [model, text, gists]);
   const rows = useMemo(() => (closed.size || found_ ? rowsOf(model, closed, found_?.keep) : model.rows), [model, closed, found_]);
   const first = rows[0]?.span.span_id;
   const chosen = params.span && (model.byId.has(params.span) || isPart) ? params.span : first;
@@ -112,25 +121,25 @@ function Whole({ found, model, asked, params }) {
     </div>
     ${text && html`<p class="found" role="status">${f.plural(found_.found.size, 'span')} of ${f.count(model.byId.size)} fit${found_.found.size === 1 ? 's' : ''}</p>`}
     ${view === 'log' ? html`<${Log} trace=${trace} chosen=${chosen} onChoose=${choose} keep=${found_?.found} />`
-      : html`<${Rows} ...${{ rows, index, chosen, choose, flip, closed, view, clock, zoom, setZoom, heat: params.heat, found: found_?.found }} />`}</div>`;
+      : html`<${Rows} ...${{ rows, index, chosen, choose, flip, closed, view, clock, zoom, setZoom, gists, heat: params.heat, found: found_?.found }} />`}</div>`;
   return html`<div class="whole">
     <header class="wholehead">
       <nav class="crumbs" aria-label="Where this is"><a href="#/sessions">Sessions</a> / <a href=${link(['session', trace.session_id], { turn: trace.trace_id })}>Session</a> / <span>Trace ${place >= 0 ? `${place + 1} of ${siblings.length}` : ''}</span></nav>
-      <div class="row"><h1 class="cut grow"><${Text}>${trace.user_prompt || trace.synthetic || trace.trace_id}</${Text}></h1>
-        <button class="button plain" disabled=${place < 1} onClick=${() => beside(-1)} aria-label="The trace before">[</button><button class="button plain" disabled=${place < 0 || place >= siblings.length - 1} onClick=${() => beside(1)} aria-label="The trace after">]</button></div>
+      <div class="row"><h1 class="cut grow"><${Text}>${trace.user_prompt || trace.synthetic || model.roots[0]?.name || trace.trace_id}</${Text}></h1>
+        <button class="button plain" disabled=${place < 1} onClick=${() => beside(-1)} aria-label="The trace before" title="The trace before ([)"><${Icon} name="left" /></button><button class="button plain" disabled=${place < 0 || place >= siblings.length - 1} onClick=${() => beside(1)} aria-label="The trace after" title="The trace after (])"><${Icon} name="right" /></button></div>
       <div class="row wrap totals"><${State} state=${trace.status} live=${!trace.ended_at && trace.status !== 'error'} /><span><${When} at=${trace.started_at} /></span><span><${Duration} ns=${trace.duration_ns} /></span>
         <span>${isPart ? html`<span role="status" class="warn">${f.count(spans.length)} of ${f.plural(trace.span_count, 'span')}: the rest is coming</span>` : f.plural(model.received, 'span')}${!isPart && model.missing > 0 && html`, <span class="warn">${model.missing} missing</span>`}</span>
         <span>${f.plural(trace.tool_calls, 'tool call')}</span>${errors > 0 && html`<span><button class="linklike bad" onClick=${nextError}>${f.plural(errors, 'error')}</button></span>`}<span><${Tokens} input=${sum.input} cached=${sum.cached} output=${sum.output} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} /></span></div>
       ${asked.problem && html`<${Stale} problem=${asked.problem} retry=${asked.reload} />`}
       ${isLost && html`<div class="notice warn" role="status"><${Icon} name="warn" /><p>The link names the span <${Text} as="code">${params.span}</${Text}>, which is not in this trace. The first span is selected instead.</p></div>`}
     </header>
-    <${Panes} name="trace" usual=${58} left=${left} rightLabel="The selected span" right=${!span && isPart ? html`<${Shades} rows=${6} />` : span ? html`<${Detail} span=${span} before=${before.get(span.span_id)} links=${links} tab=${params.tab} onTab=${(tab) => set({ tab })} />` : html`<${Blank} title="No span is selected" />`} /></div>`;
+    <${Panes} name="trace" usual=${58} left=${left} rightLabel="The selected span" right=${!span && isPart ? html`<${Shades} rows=${6} />` : span ? html`<${Detail} span=${span} before=${before.get(span.span_id)} links=${links} byId=${model.byId} tab=${params.tab} onTab=${(tab) => set({ tab })} />` : html`<${Blank} title="No span is selected" />`} /></div>`;
 }
 
-const fits = (text) => {
+const fits = (text, gists) => {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return (span) => {
-    const said = `${span.name} ${span.kind} ${span.status} ${span.model || ''} ${span.error_type || ''} ${span.agent || ''} ${span.thread_id || ''} ${span.outcome || ''} ${span.span_id}`.toLowerCase();
+    const said = `${span.name} ${span.kind} ${span.status} ${span.model || ''} ${span.error_type || ''} ${span.agent || ''} ${span.thread_id || ''} ${span.outcome || ''} ${span.span_id} ${gists.get(span.span_id) || ''}`.toLowerCase();
     return words.every((word) => said.includes(word));
   };
 };
@@ -143,7 +152,7 @@ function heatOf(rows, heat) {
   return (span) => (most ? Math.sqrt(value(span) / most) : 0);
 }
 
-function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, setZoom, heat, found }) {
+function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, setZoom, gists, heat, found }) {
   const warmth = useMemo(() => heatOf(rows, heat), [rows, heat]);
   const [from, to] = zoom;
   const left = (t) => (100 * (clock.at(t) - from)) / (to - from);
@@ -182,7 +191,7 @@ function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, se
       <span class="name" style=${{ paddingInlineStart: `${Math.min(depth, 24) * 14}px` }}>
         ${span.children.length ? html`<button class="twist" tabindex="-1" aria-label=${isOpen ? 'Close' : 'Open'} onClick=${(e) => { e.stopPropagation(); flip(span.span_id); }}><${Icon} name=${isOpen ? 'down' : 'right'} /></button>` : html`<span class="twist" />`}
         <span class=${`dot ${span.kind}`}><${Icon} name=${span.isMissing ? 'warn' : span.status === 'error' ? 'error' : ['llm', 'tool', 'agent'].includes(span.kind) ? span.kind : 'event'} /></span>
-        <${Text} class="cut">${span.name}</${Text}>${span.isMissing && html`<span class="warn">not received</span>`}${span.anchor === 'unanchored' && html`<span class="warn">unanchored</span>`}
+        <${Text} class="cut spanname">${span.name}</${Text}>${gists.get(span.span_id) && html`<${Text} class="cut faint gist">${gists.get(span.span_id)}</${Text}>`}${span.isMissing && html`<span class="warn">not received</span>`}${span.anchor === 'unanchored' && html`<span class="warn">unanchored</span>`}
         ${view === 'tree' && span.children.length > 0 && !isOpen && html`<span class="faint">+${span.children.length}</span>`}</span>
       ${view === 'tree' ? html`
         <span class="num dim">${span.kind === 'llm' ? f.brief(span.usage?.prompt_tokens) : ''}</span><span class="num dim">${span.kind === 'llm' ? f.money(span.cost_usd) : ''}</span>
