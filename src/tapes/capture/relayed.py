@@ -310,8 +310,10 @@ class Relayed:
             return
         self._desk.unanswered += 1
         upstream = self._asked.route.upstream
-        reason = str(error) or type(error).__name__
-        why = f"the upstream {upstream.host}:{upstream.port} gave no whole answer: {reason}"
+        said = error.strerror if isinstance(error, OSError) else None
+        reason = said or str(error) or type(error).__name__
+        what = "gave no whole answer" if self._sent else "cannot be reached"
+        why = f"the upstream {upstream.host}:{upstream.port} {what}: {reason}"
         status = 504 if isinstance(error, TimeoutError) else 502
         dialect = self._asked.dialect
         self._say(
