@@ -23,6 +23,8 @@ from sqlalchemy import (
     any_,
     bindparam,
     exc,
+    literal_column,
+    type_coerce,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -189,6 +191,12 @@ class Database(ABC):
     def is_postgres(self) -> bool:
         """Which of the two it is."""
         return self.dialect.name == POSTGRES
+
+    def unindexed(self, column: Column[Any]) -> ColumnElement[Any]:
+        """A column whose index is not to be used. PostgreSQL knows by itself when not to."""
+        if self.is_postgres:
+            return column
+        return type_coerce(literal_column(f"+{column.table.name}.{column.name}"), column.type)
 
     def insert(self, table: Table) -> Any:
         """An insert that can say what happens where there is such a row."""

@@ -387,45 +387,30 @@ class Lists:
 
     def stats(self, *, since: int | None, until: int | None, auth_subject: str) -> Stats:
         """Sums over traces."""
-        where = [traces.c.org_id == self._org]
+        where = list[ColumnElement[bool]]()
         if since is not None:
             where.append(traces.c.started_at >= since)
         if until is not None:
             where.append(traces.c.started_at < until)
-        joined = traces.join(
-            sessions,
-            and_(sessions.c.org_id == traces.c.org_id, sessions.c.id == traces.c.session_id),
-        )
         if auth_subject:
-            where.append(sessions.c.auth_subject == auth_subject)
-        completed = func.count(func.distinct(sessions.c.id)).filter(
-            sessions.c.derived_status == "completed"
-        )
-        sums = {
-            name: func.sum(traces.c[column]).label(name)
-            for name, column in {
-                "input_tokens": "total_input_tokens",
-                "output_tokens": "total_output_tokens",
-                "cost_usd": "total_cost_usd",
-                "saved_cost_usd": "saved_cost_usd",
-                "unpriced_calls": "unpriced_calls",
-                "uncounted_calls": "uncounted_calls",
-                "duration_ns": "duration_ns",
-                "tool_calls": "tool_calls",
-            }.items()
-        }
-        statement = (
-            select(
-                func.count(func.distinct(sessions.c.id)).label("sessions"),
-                completed.label("completed"),
-                func.count().label("traces"),
-                *sums.values(),
+            its = select(sessions.c.id).where(
+                sessions.c.org_id == self._org, sessions.c.auth_subject == auth_subject
             )
-            .select_from(joined)
-            .where(*where)
+            where.append(traces.c.session_id.in_(its))
+        mine = traces.c.org_id == self._org
+        of_these = select(traces.c.session_id).where(mine, *where)
+        completed = func.count().filter(sessions.c.derived_status == "completed")
+        counted = select(func.count().label("sessions"), completed.label("completed")).where(
+            sessions.c.org_id == self._org, sessions.c.id.in_(of_these)
         )
+        # All rows are read faster as they lie than in the order of an index.
+        all_mine = mine if where else self._database.unindexed(traces.c.org_id) == self._org
+        summed = select(func.count().label("traces"), *_SUMS).where(all_mine, *where)
         with self._database.reading() as connection:
-            row = connection.execute(statement).mappings().one()
+            row = {
+                **connection.execute(counted).mappings().one(),
+                **connection.execute(summed).mappings().one(),
+            }
         return Stats(**{name: _summed(name, value) for name, value in row.items()})
 
     def histogram(self, noun: Noun, where: Condition, *, parts: int, at_most: int) -> Histogram:
@@ -521,6 +506,21 @@ class Lists:
 
 
 _MAYBE = frozenset({"input_tokens", "output_tokens", "cost_usd", "saved_cost_usd"})
+
+
+_SUMS = [
+    func.sum(traces.c[column]).label(name)
+    for name, column in {
+        "input_tokens": "total_input_tokens",
+        "output_tokens": "total_output_tokens",
+        "cost_usd": "total_cost_usd",
+        "saved_cost_usd": "saved_cost_usd",
+        "unpriced_calls": "unpriced_calls",
+        "uncounted_calls": "uncounted_calls",
+        "duration_ns": "duration_ns",
+        "tool_calls": "tool_calls",
+    }.items()
+]
 
 
 def _summed(name: str, value: Any) -> Any:

@@ -34,6 +34,7 @@ from tapes.store.database import Database
 from tapes.store.erasing import Erasing
 from tapes.store.fields import compiled
 from tapes.store.filters import EVERYTHING, Condition
+from tapes.store.lately import Lately
 from tapes.store.lists import SESSIONS, SPAN_HEADS, Lists, last_seq, listed
 from tapes.store.logreading import TurnReader, all_corrections, stream_turns
 from tapes.store.modelforms import link_of, span_of, trace_of
@@ -47,8 +48,11 @@ from tapes.store.tables import changes, dirty, links, raw_turns, sessions, spans
 class SqlProject:
     """What belongs to one tenant."""
 
-    def __init__(self, database: Database, org_id: str, erasing: Erasing) -> None:
+    def __init__(
+        self, database: Database, org_id: str, erasing: Erasing, sums: Lately[Stats]
+    ) -> None:
         self.org_id = org_id
+        self._sums = sums
         self._database = database
         self._lists = Lists(database, org_id)
         self._people = People(database, org_id)
@@ -118,8 +122,11 @@ class SqlProject:
     def stats(
         self, *, since: int | None = None, until: int | None = None, auth_subject: str = ""
     ) -> Stats:
-        """Sums over traces."""
-        return self._lists.stats(since=since, until=until, auth_subject=auth_subject)
+        """Sums over traces; over very many those of lately."""
+        return self._sums.of(
+            (self.org_id, since, until, auth_subject),
+            lambda: self._lists.stats(since=since, until=until, auth_subject=auth_subject),
+        )
 
     # --- single rows
 

@@ -8,9 +8,10 @@ from sqlalchemy import func, select
 from tapes.errors import DamagedStore
 from tapes.rows import NO_ORG, RawTurn
 from tapes.store.appending import Appending, count_drops
-from tapes.store.base import Receipt
+from tapes.store.base import Receipt, Stats
 from tapes.store.database import Database
 from tapes.store.erasing import Erasing, Purge
+from tapes.store.lately import Lately
 from tapes.store.logreading import Bodies, SessionTurns, TurnReader, unnamed_turns
 from tapes.store.placing import Placements, PlacingWork
 from tapes.store.project import SqlProject
@@ -18,6 +19,9 @@ from tapes.store.records import orgs_of_records
 from tapes.store.strays import strays
 from tapes.store.tables import dirty, drops, raw_turns
 from tapes.store.working import TakenWork, Working
+
+_KINDS = (raw_turns.c.state, raw_turns.c.outcome, raw_turns.c.source)
+_BY_KIND = select(*_KINDS, func.count()).group_by(*_KINDS).order_by(*_KINDS)
 
 
 class SqlStore:
@@ -31,10 +35,14 @@ class SqlStore:
         self._placements = Placements(database)
         self._bodies = Bodies()
         self._erasing = Erasing(database, self._forget)
+        self._counts = Lately[Mapping[str, Mapping[str, int]]](lambda by: sum(by["state"].values()))
+        self._stats = Lately[Stats](lambda stats: stats.traces)
 
     def _forget(self) -> None:
         self._appending.forget()
         self._bodies.forget()
+        self._counts.forget()
+        self._stats.forget()
 
     # --- appending
 
@@ -52,7 +60,7 @@ class SqlStore:
 
     def project(self, org_id: str = NO_ORG) -> SqlProject:
         """What belongs to one tenant."""
-        return SqlProject(self.database, org_id, self._erasing)
+        return SqlProject(self.database, org_id, self._erasing, self._stats)
 
     def orgs(self) -> tuple[str, ...]:
         """The tenants of which there are turns."""
@@ -129,22 +137,16 @@ class SqlStore:
     # --- counts
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Numbers of all tenants together, by what they count."""
+        """Numbers of all tenants together, by what they count; of a large log those of lately."""
+        return self._counts.of("", self._counted)
+
+    def _counted(self) -> Mapping[str, Mapping[str, int]]:
         with self.database.reading() as connection:
             ask = connection.execute
-            by = {
-                name: {
-                    str(value): number
-                    for value, number in ask(
-                        select(column, func.count()).group_by(column).order_by(column)
-                    )
-                }
-                for name, column in (
-                    ("state", raw_turns.c.state),
-                    ("outcome", raw_turns.c.outcome),
-                    ("source", raw_turns.c.source),
-                )
-            }
+            by: dict[str, dict[str, int]] = {"state": {}, "outcome": {}, "source": {}}
+            for *values, number in ask(_BY_KIND):
+                for numbers, value in zip(by.values(), map(str, values), strict=True):
+                    numbers[value] = numbers.get(value, 0) + number
             lost = select(drops.c.reason, func.sum(drops.c.number)).group_by(drops.c.reason)
             by["drops"] = {reason: int(number) for reason, number in ask(lost)}
             waiting = select(func.count()).select_from(dirty)
