@@ -25,7 +25,7 @@ from tapes.listening import Listen
 from tapes.opening import Where
 from tapes.rows import NO_ORG
 from tapes.store.base import MOST, Ask, Project, TurnHead
-from tapes.store.filters import Some, is_
+from tapes.store.filters import is_
 
 PING = b'"pong"'
 _SHOWN = 3
@@ -139,10 +139,9 @@ def _is_settled(log: Project, head: TurnHead) -> bool:
 
 
 def _heads(log: Project, calls: Iterable[str]) -> Iterator[TurnHead]:
-    ids = list(dict.fromkeys(calls))
-    for start in range(0, len(ids), MOST):
-        some = Some(tuple(is_("request", each) for each in ids[start : start + MOST]))
-        yield from log.turns(Ask(some, limit=MOST)).items
+    # One by one: each is found by the index of calls, where several at once read all turns.
+    for call in dict.fromkeys(calls):
+        yield from log.turns(Ask(is_("request", call), limit=MOST)).items
 
 
 def _sessions(log: Project, heads: Iterable[TurnHead]) -> list[Session]:

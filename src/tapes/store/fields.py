@@ -20,6 +20,7 @@ from sqlalchemy import (
     exists,
     false,
     func,
+    literal_column,
     not_,
     or_,
     select,
@@ -132,6 +133,18 @@ def _compared(column: Any, op: Op, value: Any) -> Sql:
 def _word(*columns: Any) -> Make:
     def make(asked: Field, _: Context) -> Sql:
         return or_(*(_compared(column, asked.op, asked.value) for column in columns))
+
+    return make
+
+
+def _call(column: Any) -> Make:
+    """As a word; the index has none of the turns that have no name of their call."""
+    by_word = _word(column)
+
+    def make(asked: Field, context: Context) -> Sql:
+        named = and_(by_word(asked, context), column != literal_column("''"))
+        is_named = asked.op in (Op.IS, Op.BEGINS) and asked.value
+        return named if is_named else by_word(asked, context)
 
     return make
 
@@ -436,7 +449,7 @@ FIELDS: Mapping[Noun, Mapping[str, Make]] = {
         "harness": _word(raw_turns.c.harness_id),
         "id": _counted(raw_turns.c.id),
         "session": _id(raw_turns.c.session_id),
-        "request": _word(raw_turns.c.request_id),
+        "request": _call(raw_turns.c.request_id),
         "source": _word(raw_turns.c.source),
         "provider": _word(raw_turns.c.provider),
         "agent": _word(raw_turns.c.agent_name),

@@ -116,8 +116,16 @@ Index(
     sqlite_where=raw_turns.c.base_id.is_not(None),
     postgresql_where=raw_turns.c.base_id.is_not(None),
 )
-# For counting them.
-Index("raw_turns_by_state", raw_turns.c.state, raw_turns.c.outcome, raw_turns.c.source)
+# For lists of them, and for counting them.
+Index("raw_turns_by_org", raw_turns.c.org_id, raw_turns.c.id)
+Index(
+    "raw_turns_by_outcome",
+    raw_turns.c.org_id,
+    raw_turns.c.outcome,
+    raw_turns.c.id,
+    raw_turns.c.state,
+    raw_turns.c.source,
+)
 _unplaced = raw_turns.c.session_id.is_(None) & raw_turns.c.placed.is_(None)
 Index("raw_turns_unplaced", raw_turns.c.id, sqlite_where=_unplaced, postgresql_where=_unplaced)
 
