@@ -419,9 +419,8 @@ class Lists:
         with self._database.reading() as connection:
             texts = WordTexts(self._database, connection, self._org)
             # A sum, for an index has one lower end, and it is to be the one that was asked for.
-            org: ColumnElement[Any] = table.c.org_id
-            if where == EVERYTHING and noun is not Noun.SPANS:  # whose index has all that is asked
-                org = self._database.unindexed(org)
+            is_by_index = where != EVERYTHING or noun is Noun.SPANS  # whose index has all of it
+            org = table.c.org_id if is_by_index else self._database.unindexed(table.c.org_id)
             asked: list[_Asked] = [org == self._org, table.c.started_at + 0 > 0]
             asked.append(compiled(noun, where, self.context(texts)))
             if noun is Noun.SESSIONS:
