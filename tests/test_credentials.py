@@ -1,5 +1,7 @@
 """Which places are made for credentials."""
 
+import tracemalloc
+
 import pytest
 
 from tapes.credentials import (
@@ -95,3 +97,14 @@ def test_words_are_made_of_characters_that_need_no_escape() -> None:
     assert placeholder("§") == "REDACTED.secret"
     assert WORD.fullmatch(placeholder("X-Api-Key"))
     assert WORD.fullmatch(placeholder("jwt", "0a1b2c3d"))
+
+
+def test_of_long_texts_that_might_be_names_nothing_is_remembered() -> None:
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(1000):
+            assert not is_credential_field(f"{number}" + "x" * 10_000)
+        assert tracemalloc.get_traced_memory()[0] - before < 1_000_000
+    finally:
+        tracemalloc.stop()

@@ -1,8 +1,11 @@
 """One live call per key."""
 
 import asyncio
+import gc
+import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -130,3 +133,45 @@ def test_a_forked_child_does_not_take_its_parents_calls_for_its_own(tmp_path: Pa
         tmp_path,
     )
     assert (result.stdout, result.stderr) == ("0 0\n", "")
+
+
+def test_a_lock_file_is_open_only_while_a_call_is_under_way(tmp_path: Path) -> None:
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd" if os.path.exists("/proc") else "/dev/fd"))
+
+    before = opened()
+    for number in range(100):
+        flight = flights_of(tmp_path / f"{number}.lock").take(KEY)
+        assert flight is not None
+        flight.land()
+    assert opened() == before
+
+
+def test_a_lock_holds_on_while_another_call_of_the_same_tape_lands(tmp_path: Path) -> None:
+    lock = tmp_path / "t.lock"
+    first, second = flights_of(lock).take(KEY), flights_of(lock).take(OTHER)
+    assert first is not None
+    assert second is not None
+    first.land()
+    took = run(
+        f"""
+        from pathlib import Path
+        from tapes.flights import flights_of
+        print(flights_of(Path("t.lock")).take({OTHER!r}))
+        """,
+        tmp_path,
+    )
+    assert took.stdout.strip() == "None"
+
+
+def test_a_lock_file_that_is_reached_in_two_ways_has_the_same_flights(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    real = flights_of(tmp_path / "real" / "t.lock")
+    assert flights_of(tmp_path / "link" / "t.lock") is real
+
+
+def test_flights_that_nobody_has_are_forgotten(tmp_path: Path) -> None:
+    gone = weakref.ref(flights_of(tmp_path / "t.lock"))
+    gc.collect()
+    assert gone() is None

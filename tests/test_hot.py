@@ -2,6 +2,7 @@
 
 import math
 import threading
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -109,3 +110,24 @@ def test_memory_is_bounded() -> None:
     assert hot.answer({"n": 0}) is NOT_HOT
     assert hot.answer({"n": 5}) is not NOT_HOT
     assert report.hits.total() == 7
+
+
+def test_answers_take_no_more_memory_than_is_counted_for_them() -> None:
+    hot, _ = table()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(3000):
+            hot.add({"n": number}, f"{number:064}", Copies({"answer": number}))
+        assert tracemalloc.get_traced_memory()[0] - before < 3000 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+def test_very_many_small_answers_are_not_all_remembered() -> None:
+    hot, _ = table()
+    some = LIMIT_BYTES // 512
+    for number in range(some + 10):
+        hot.add({"n": number}, "k", Copies(1))
+    assert hot.answer({"n": 0}) is NOT_HOT
+    assert hot.answer({"n": some + 9}) == 1

@@ -4,6 +4,7 @@ import dataclasses
 import enum
 import json
 import math
+import tracemalloc
 import uuid
 from typing import Any
 
@@ -291,3 +292,14 @@ def test_what_programs_send_is_read_fast() -> None:
 @given(st.integers(0, 8), st.integers(0, 8))
 def test_depth_is_counted_in_containers(levels: int, limit: int) -> None:
     assert deeper_than(nested(levels), limit) is (levels > limit)
+
+
+def test_a_text_that_is_kept_takes_about_as_much_memory_as_it_is_long() -> None:
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        kept = [Copies({"n": number}).trimmed() for number in range(500)]
+        assert tracemalloc.get_traced_memory()[0] - before < 500 * 300
+    finally:
+        tracemalloc.stop()
+    assert kept[7].one() == {"n": 7}

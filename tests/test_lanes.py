@@ -1,6 +1,8 @@
 """Which cassette a request belongs to, and what every shell does with its verdict."""
 
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -142,3 +144,34 @@ def test_what_a_destructor_leaves_is_done_once_no_lock_can_be_held() -> None:
     assert done == ["work"]
     lanes.end_forgotten()
     assert done == ["work", "from within", "forgotten"]
+
+
+def test_lanes_that_were_left_in_another_order_are_forgotten() -> None:
+    def overlap() -> list[weakref.ref[Cassette]]:
+        first, second = a_lane(), a_lane()
+        lanes.enter(first)
+        lanes.enter(second)
+        lanes.leave(first)
+        lanes.leave(second)
+        return [weakref.ref(first.cassette), weakref.ref(second.cassette)]
+
+    gone = [ref for _ in range(20) for ref in overlap()]
+    gc.collect()
+    assert lanes.current() is None
+    assert [ref() for ref in gone] == [None] * 40
+
+
+def test_a_context_keeps_none_of_the_lanes_that_others_left_for_it() -> None:
+    gone = []
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(20):
+            lane = a_lane()
+            lanes.enter(lane)
+            pool.submit(lanes.leave, lane).result()  # from a context of its own
+            gone.append(weakref.ref(lane.cassette))
+            del lane
+        last = a_lane()
+        lanes.enter(last)
+        gc.collect()
+        assert sum(ref() is not None for ref in gone) <= 1
+        lanes.leave(last)

@@ -1,6 +1,8 @@
 """Whether a decision can only stem from a live answer."""
 
+import gc
 import threading
+import weakref
 from contextvars import copy_context
 
 from tapes.origin import Origins
@@ -70,3 +72,28 @@ def test_an_answer_on_one_tape_says_nothing_about_another() -> None:
     other.begin_live().came()
     assert not one.decision_is_live
     assert other.decision_is_live
+
+
+def test_an_answer_on_one_tape_says_nothing_of_another() -> None:
+    one, other = Origins(), Origins()
+    other.from_tape()
+    one.begin_live().came()
+    assert not other.decision_is_live
+    other.begin_live().came()
+    one.begin_live().came()
+    assert other.decision_is_live
+
+
+def test_a_context_keeps_few_of_very_many_cassettes_and_is_in_doubt_of_the_others() -> None:
+    first = Origins()
+    first.from_tape()
+    first.begin_live().came()
+    gone = []
+    for _ in range(200):
+        origins = Origins()
+        origins.begin_live().came()
+        gone.append(weakref.ref(origins))
+        del origins
+    gc.collect()
+    assert sum(ref() is not None for ref in gone) < 100
+    assert not first.decision_is_live

@@ -545,3 +545,54 @@ def test_a_head_that_was_seen_before_is_looked_at_again_when_a_further_secret_is
     assert "a1b2c3d4e5f6" in text_of(redactor.request(asked))
     redactor.request(Request("POST", "http://h/", (("x-api-key", "a1b2c3d4e5f6"),), b""))
     assert "a1b2c3d4e5f6" not in text_of(redactor.request(asked))
+
+
+# --- however many there are
+
+
+def cookie(number: int) -> tuple[str, str]:
+    return ("Set-Cookie", f"_session=c00kie-{number:08}; Path=/")
+
+
+def test_of_very_many_secrets_only_those_that_were_seen_last_are_remembered() -> None:
+    redactor = Redactor()
+    for number in range(2000):
+        redactor.response(response(b"{}", headers=(JSON_TYPE, cookie(number))))
+    echoed = " ".join(f"c00kie-{number:08}" for number in range(2000))
+    assert redactor.text(echoed).count("c00kie-") >= 1700
+    assert "c00kie-00001999" not in redactor.text(echoed)
+
+
+def test_a_key_that_is_used_again_is_remembered_beside_very_many_cookies() -> None:
+    redactor = Redactor()
+    asked = request(b"{}", ("Authorization", "Bearer s3cret-bearer"))
+    for number in range(2000):
+        redactor.request(asked)
+        redactor.response(response(b"{}", headers=(JSON_TYPE, cookie(number))))
+        assert redactor.text("s3cret-bearer") != "s3cret-bearer"
+
+
+def test_all_secrets_of_one_text_are_replaced_in_all_of_it_however_many_they_are() -> None:
+    values = [f"s3cret-{number:08}" for number in range(1000)]
+    text = json.dumps([{"password": value} for value in values] + values)
+    clean = Redactor().body(text.encode())
+    assert b"s3cret-" not in clean
+
+
+def test_very_long_secrets_are_not_remembered_by_the_hundred() -> None:
+    redactor = Redactor()
+    values = [f"{number:03}-" + "a1" * 50_000 for number in range(100)]
+    for value in values:
+        redactor.body(json.dumps({"password": value}).encode())
+    assert redactor.text(values[-1]) != values[-1]
+    assert sum(redactor.text(value) == value for value in values) > 80
+
+
+def test_a_request_that_is_answered_late_has_its_secrets_replaced_in_the_answer() -> None:
+    redactor = Redactor()
+    asked = request(b"{}", ("Authorization", "Bearer s3cret-bearer"))
+    redactor.request(asked)
+    for number in range(2000):
+        redactor.response(response(b"{}", headers=(JSON_TYPE, cookie(number))))
+    redactor.remember(asked)
+    assert "s3cret-bearer" not in text_of(redactor.response(response(b'"s3cret-bearer"')))

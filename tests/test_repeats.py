@@ -1,6 +1,7 @@
 """Several answers to one request."""
 
 import asyncio
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -71,3 +72,15 @@ def test_tasks_share_the_order_of_the_context_that_made_them() -> None:
             return set(await asyncio.gather(ask(), ask(), ask()))
 
     assert asyncio.run(main()) == {0, 1, 2}
+
+
+def test_a_group_keeps_nothing_of_calls_that_came_to_nothing() -> None:
+    order = Order()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(5000):
+            order.give_back(f"{number:064}", order.next(f"{number:064}"))
+        assert tracemalloc.get_traced_memory()[0] - before < 50_000
+    finally:
+        tracemalloc.stop()

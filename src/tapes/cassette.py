@@ -69,7 +69,7 @@ from tapes.repeats import Errors, Order
 from tapes.report import Report, keep_report
 from tapes.sketches import Sketches
 from tapes.state import STATE
-from tapes.tape.base import SharedTape, Tape
+from tapes.tape.base import RestingTape, SharedTape, Tape
 from tapes.tape.beside import make_local
 from tapes.tape.directory import DirectoryTape
 from tapes.tape.kinds import open_tape
@@ -207,6 +207,13 @@ class Cassette:
         self._recorder.sketches.settle()
         if self._ledger is not None:
             self._ledger.close()
+
+    def rest(self) -> None:
+        """Let go of what the tape has open until it is asked again: others are used more."""
+        self._hot.clear()
+        self._recorder.sketches.flush()
+        if isinstance(self.tape, RestingTape):
+            self.tape.rest()
 
     def __enter__(self) -> "Cassette":
         return self

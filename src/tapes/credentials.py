@@ -71,9 +71,19 @@ def is_account_header(name: str) -> bool:
     return _ACCOUNT_HEADERS.search(name.lower()) is not None
 
 
-@lru_cache(4096)
 def is_credential_field(name: str) -> bool:
     """Whether a JSON member or a form field holds a credential."""
+    if len(name) > _LONG_NAME:  # whoever looks at a text takes much of it for a name
+        return _FIELD_NAME.fullmatch(name) is not None
+    return _is_credential_field(name)
+
+
+# What is longer is not remembered.
+_LONG_NAME = 100
+
+
+@lru_cache(4096)
+def _is_credential_field(name: str) -> bool:
     return _FIELD_NAME.fullmatch(name) is not None
 
 

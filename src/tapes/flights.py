@@ -2,7 +2,7 @@
 
 Within a process a table knows who is under way; between processes a lock on one byte of a lock
 file does, which the system lets go when its holder dies. Whoever would have to wait for itself
-does not wait.
+does not wait. While no call is under way the file is not open: a process may see many tapes.
 
 Knows nothing of tapes or calls.
 """
@@ -12,6 +12,7 @@ import fcntl
 import os
 import sys
 import threading
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +75,7 @@ class Flights:
             if other is not None:
                 return Flight(key) if other.is_of(owner) else None
             if not self._lock(key):
+                self._close()
                 return None
             flight = self._under_way[key] = Flight(key, self, owner)
             return flight
@@ -88,6 +90,7 @@ class Flights:
             if self._pid == os.getpid() and self._under_way.get(flight.key) is flight:
                 del self._under_way[flight.key]
                 self._unlock(flight.key)
+                self._close()
 
     def _forget_the_parent(self) -> None:
         """After a fork: the calls under way are the parent's, and so are the locks."""
@@ -109,6 +112,11 @@ class Flights:
         if self._fd >= 0:
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _byte(key))
 
+    def _close(self) -> None:
+        if self._fd >= 0 and not self._under_way:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
     def _open(self) -> bool:
         """Open the lock file, one descriptor a process: closing any would free all its locks."""
         if self._fd < 0 and self._lock_path is not None:
@@ -120,14 +128,15 @@ class Flights:
         return self._fd >= 0
 
 
-_shared: dict[str, Flights] = {}
+# Whoever has a flight has its flights: those that nobody has may go.
+_shared: "weakref.WeakValueDictionary[str, Flights]" = weakref.WeakValueDictionary()
 _shared_mutex = threading.Lock()
 
 
 def flights_of(lock_path: Path) -> Flights:
     """The flights of a lock file: one object a process, however many cassettes share the tape."""
     with _shared_mutex:
-        return _shared.setdefault(os.path.abspath(lock_path), Flights(lock_path))
+        return _shared.setdefault(os.path.realpath(lock_path), Flights(lock_path))
 
 
 def _byte(key: str) -> int:

@@ -36,6 +36,8 @@ _ENDING = (("threading.py", "_shutdown"),)
 # What starts and ends an event loop; between the two a loop runs.
 _LOOPING = (("asyncio/runners.py", "run"),)
 
+# A program that goes on after refusals in its threads is told of the first; so many wait at most.
+_WAITING = 16
 _undelivered: deque[CassetteError] = deque()
 _listening = False
 _ends = False
@@ -62,7 +64,8 @@ def raise_refusal(error: CassetteError) -> NoReturn:
 
 def _hand_over(error: CassetteError) -> None:
     main = threading.main_thread()
-    _undelivered.append(error)
+    if len(_undelivered) < _WAITING:
+        _undelivered.append(error)
     if not _listening or _SIGNAL is None:
         _say(error)  # nobody knows how long the main thread goes on
         return

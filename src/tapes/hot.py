@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from itertools import count
 
 from tapes.canonical import DictCanonicalizer
-from tapes.jsontext import Copies, Json, fast_canonical, has_unwritable_float
+from tapes.jsontext import Copies, Json, fast_canonical, has_unwritable_float, trimmed
 from tapes.report import Report
 
 # What requests and answers may take in memory together; beyond it the tape is asked again.
 LIMIT_BYTES = 32 * 1024 * 1024
+# What an entry takes beside the two texts: their objects, the entry, its key, a place in the table.
+_ENTRY = 512
 # No answer, as opposed to one that is None.
 NOT_HOT: Json = object()
 
@@ -64,7 +66,8 @@ class HotAnswers:
         text = self._text(request)
         if text is None or text in self._entries:
             return
-        size = len(text) + len(copies.text)
+        text, copies = trimmed(text), copies.trimmed()
+        size = len(text) + len(copies.text) + _ENTRY
         if self._size + size > LIMIT_BYTES:
             self.clear()
         self._size += size

@@ -87,12 +87,17 @@ _lock = threading.Lock()
 
 def current() -> Lane | None:
     """The lane of this moment, or None."""
-    entered = _of_context.get()
-    while entered is not None:
-        if entered.lane is None or entered.lane.is_open:
-            return entered.lane
-        entered = entered.outer
+    entered = _still_open(_of_context.get())
+    if entered is not None:
+        return entered.lane
     return _of_process[-1] if _of_process else None
+
+
+def _still_open(entered: _Entered | None) -> _Entered | None:
+    """The innermost that was not left meanwhile, by whomever."""
+    while entered is not None and entered.lane is not None and not entered.lane.is_open:
+        entered = entered.outer
+    return entered
 
 
 def opened() -> tuple[Lane, ...]:
@@ -104,7 +109,8 @@ def enter(lane: Lane) -> None:
     """Open a lane for this context and for the process."""
     with _lock:
         _of_process.append(lane)
-    _of_context.set(_Entered(lane, _of_context.get()))
+    # Those that were left in another order, or by others, are not kept below it for ever.
+    _of_context.set(_Entered(lane, _still_open(_of_context.get())))
 
 
 def leave(lane: Lane) -> None:
@@ -114,9 +120,7 @@ def leave(lane: Lane) -> None:
     with _lock:
         if lane in _of_process:
             _of_process.remove(lane)
-    entered = _of_context.get()
-    if entered is not None and entered.lane is lane:
-        _of_context.set(entered.outer)
+    _of_context.set(_still_open(_of_context.get()))
 
 
 @contextmanager

@@ -5,12 +5,17 @@ Rule 1: a decision counts as live where no answer from the tape can have taken p
         from the tape at all.
 Rule 2: when in doubt, it came from the tape. Threads and tasks that share a cassette can make
         each other's decisions doubtful, never fresh.
+Rule 3: a context knows the last live answers of so many cassettes; of others it is in doubt.
 
 Knows nothing of effects or tapes.
 """
 
 from contextvars import ContextVar
 from itertools import count
+
+# In one variable for all: a context never lets go of a variable that was set in it.
+_KNOWN = 64
+_here: ContextVar[tuple["LiveAnswer", ...]] = ContextVar("tapes_origin", default=())
 
 
 class LiveAnswer:
@@ -35,8 +40,6 @@ class Origins:
         self.is_live = False
         self._ticks = count(1)
         self._last_from_tape = 0
-        # One a cassette: an answer on one tape says nothing about decisions on another.
-        self._here: ContextVar[LiveAnswer | None] = ContextVar("tapes_origin", default=None)
 
     def next_tick(self) -> int:
         """A number greater than all before, in whichever thread."""
@@ -49,7 +52,9 @@ class Origins:
     def begin_live(self) -> LiveAnswer:
         """A live call begins in this context."""
         answer = LiveAnswer(self)
-        self._here.set(answer)
+        # Each cassette has its own: an answer on one tape says nothing about decisions on another.
+        others = tuple(each for each in _here.get() if each.origins is not self)
+        _here.set((*others[1 - _KNOWN :], answer))
         return answer
 
     @property
@@ -57,5 +62,5 @@ class Origins:
         """Whether what this context decides now can only stem from a live answer."""
         if not self._last_from_tape:
             return self.is_live
-        here = self._here.get()
+        here = next((each for each in _here.get() if each.origins is self), None)
         return here is not None and here.at > self._last_from_tape

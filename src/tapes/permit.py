@@ -359,11 +359,18 @@ class Permit:
         sample = self._question.sample
         if not isinstance(self.request, Request):
             return self._recorder.made(self._clean, self.key, sample, response, State.COMPLETE)
+        self._recall()
         so_far, plain, content_type = self._whole()
         ending = ending_of(content_type, plain, was_asked_for=_asks_for_stream(self.request))
         is_cut = ending in (Ending.OPEN, Ending.FAILED)
         state = State.UPSTREAM_ERROR if is_cut else State.COMPLETE
         return self._recorder.made(self._clean, self.key, sample, so_far, state)
+
+    def _recall(self) -> None:
+        """What was secret in the request is so in its answer, however late that came."""
+        request = self._question.request
+        if isinstance(request, Request):
+            self._recorder.redactor.remember(request)
 
     def discard(self) -> None:
         """The call was made and is paid; its answer is not kept."""
@@ -423,6 +430,7 @@ class Permit:
         text: str | None = None,
     ) -> Unstored:
         try:
+            self._recall()
             sample = self._question.sample
             exchange = self._recorder.to_keep(self._clean, key, sample, response, state, text)
         except BaseException:

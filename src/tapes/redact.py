@@ -5,7 +5,8 @@ Rule 1: a credential in a place made for credentials (a header, a query paramete
         nothing, so a tape recorded with one key replays for another key or none.
 Rule 2: a known form of keys in other text is replaced by a word with a short hash: equal secrets
         stay equal, different ones different, so matching does not change.
-Rule 3: a value seen in such a place is remembered and replaced wherever it turns up later.
+Rule 3: a value seen in such a place is remembered and replaced wherever it turns up later; of very
+        many those that were seen last, since every one of them is looked for in every text.
 Rule 4: redacting twice changes nothing more.
 Rule 5: edits keep everything else to the byte: lengths of pieces move, their order does not. A
         secret is found however it is escaped, and however a stream cuts it.
@@ -21,7 +22,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, count, pairwise
 from threading import Lock
 from urllib.parse import unquote, unquote_plus
 
@@ -84,6 +85,9 @@ _SPACED_NAME = re.compile(r'"(?:\s|\\+[tnr])+:')  # no usual writer has a space 
 _REMEMBERED_LENGTH = 8
 # Texts of this length are remembered as harmless, so many at most.
 _SHORT, _HARMLESS = 200, 4096
+# So many secrets are remembered, of so many characters: providers set cookies with every answer.
+# Where there are more, half of them are forgotten, those that were seen longest ago.
+_SECRETS, _SECRETS_LENGTH = 256, 1024 * 1024
 # So many heads of requests are remembered: a client sends the same one again and again.
 _HEADS = 256
 _NUMBER = re.compile(r"[-+.\deE]+")
@@ -100,6 +104,15 @@ class Finding:
     word: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """A request's headers that come to rest, with all that was known to be secret; and its own."""
+
+    spellings: tuple[str, ...]
+    kept: Headers
+    credentials: tuple[tuple[str, str], ...]
+
+
 @dataclass(slots=True, eq=False)
 class Redactor:
     """Makes the copy that may come to rest. Safe to use from many threads.
@@ -112,8 +125,11 @@ class Redactor:
     refuse: bool = False
     keep: frozenset[str] = frozenset()
     _seen: dict[str, str] = field(default_factory=dict)  # replaced as a whole, never changed
+    _seen_at: dict[str, int] = field(default_factory=dict)  # by a count of sights
+    _sights: Iterator[int] = field(default_factory=count)
+    _length: int = 0
     _spellings: tuple[str, ...] = ()
-    _heads: dict[Headers, tuple[tuple[str, ...], Headers]] = field(default_factory=dict)
+    _heads: dict[Headers, "_Head"] = field(default_factory=dict)
     _harmless: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _is_thorough: bool = False
@@ -125,17 +141,11 @@ class Redactor:
 
     def request(self, request: Request) -> Request:
         """The request without secrets; the same object where nothing had to change."""
-        known = self._heads.get(request.headers)
-        if known is None:
-            self._learn_from(request.headers)
-        for name, _, value in _query_pairs(request.url):
-            if is_credential_parameter(name, value):
-                self._learn(name, unquote_plus(value))
-        _, password = _user_of(request.url)
-        self._learn("password", unquote(password))
-        if known is None or known[0] is not self._spellings:
+        self._forget_some()
+        known = self.remember(request)
+        if known is None or known.spellings is not self._spellings:
             known = self._head(request.headers)
-        headers = known[1]
+        headers = known.kept
         body, plain = request.body, plain_body(request)
         media = media_type(request.headers)
         clean = self._form(plain) if media == _FORM else self.body(plain)
@@ -145,8 +155,20 @@ class Redactor:
         cleaned = Request(request.method, self.url(request.url), headers, body)
         return request if cleaned == request else cleaned
 
-    def _head(self, headers: Headers) -> tuple[tuple[str, ...], Headers]:
-        """The headers that come to rest, remembered with all that was known to be secret."""
+    def remember(self, request: Request) -> _Head | None:
+        """Know what is secret in its head, as when it was cleaned; to be told when its answer
+        came after long. Gives what is known of the same head."""
+        known = self._heads.get(request.headers)
+        for name, value in _credentials_of(request.headers) if known is None else known.credentials:
+            self._learn(name, value)
+        for name, _, value in _query_pairs(request.url):
+            if is_credential_parameter(name, value):
+                self._learn(name, unquote_plus(value))
+        _, password = _user_of(request.url)
+        self._learn("password", unquote(password))
+        return known
+
+    def _head(self, headers: Headers) -> _Head:
         spellings = self._spellings
         kept = tuple(
             (name, self.text(value))
@@ -155,12 +177,15 @@ class Redactor:
         )
         if len(self._heads) >= _HEADS:
             self._heads.clear()
-        self._heads[headers] = known = (spellings, kept)
+        known = _Head(spellings, kept, tuple(_credentials_of(headers)))
+        self._heads[headers] = known
         return known
 
     def response(self, response: Response) -> Response:
         """The response without secrets. A changed body loses its content coding with its length."""
-        self._learn_from(response.headers)
+        self._forget_some()
+        for name, value in _credentials_of(response.headers):
+            self._learn(name, value)
         headers = tuple(
             (name, self._response_header(name, value))
             for name, value in response.headers
@@ -209,6 +234,7 @@ class Redactor:
 
     def body(self, data: bytes) -> bytes:
         """A decoded body without secrets; the same object where there were none."""
+        self._forget_some()
         return edited_bytes(data, self._body_edits(data, ""))
 
     def _body_edits(self, data: bytes, media: str) -> list[Edit]:
@@ -250,6 +276,7 @@ class Redactor:
 
         `text` is its JSON text, where the caller has one already.
         """
+        self._forget_some()
         if not self._is_suspect(json.dumps(value, ensure_ascii=False) if text is None else text):
             return value
         clean = self._value(value)
@@ -358,19 +385,33 @@ class Redactor:
 
     # --- remembering
 
-    def _learn_from(self, headers: Headers) -> None:
-        for name, value in headers:
-            if is_credential_header(name):
-                for credential in _credentials_in(name.lower(), value):
-                    self._learn(name, credential)
-
     def _learn(self, name: str, value: str) -> None:
-        if value in self._seen or not _is_memorable(value):
+        if value not in self._seen:
+            if not _is_memorable(value):
+                return
+            with self._lock:
+                self._seen = {**self._seen, value: placeholder(name)}
+                self._spellings = (*self._spellings, *_spellings_of(value))
+                self._length += len(value)
+        self._seen_at[value] = next(self._sights)
+
+    def _forget_some(self) -> None:
+        """Between two texts, never within one: what is secret in a text is so in all of it."""
+        if len(self._seen) <= _SECRETS and self._length <= _SECRETS_LENGTH:
             return
         with self._lock:
-            self._seen = {**self._seen, value: placeholder(name)}
-            spelled = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
-            self._spellings = (*self._spellings, *spelled)
+            at = dict(self._seen_at)
+            latest = sorted(self._seen, key=lambda value: at.get(value, 0), reverse=True)
+            lengths = accumulate(map(len, latest))
+            kept = [
+                value
+                for number, (value, length) in enumerate(zip(latest, lengths, strict=True))
+                if not number or (number < _SECRETS // 2 and length <= _SECRETS_LENGTH // 2)
+            ]
+            self._spellings = tuple(each for value in kept for each in _spellings_of(value))
+            self._seen = {value: self._seen[value] for value in kept}
+            self._seen_at = {value: at.get(value, 0) for value in kept}
+            self._length = sum(map(len, kept))
 
     def _by_memory(self, text: str) -> Iterator[Finding]:
         for value, word in self._seen.items():
@@ -396,6 +437,19 @@ def _is_memorable(value: str) -> bool:
         and not _NUMBER.fullmatch(value)
         and not _WORD_OF_TEXT.fullmatch(value)
     )
+
+
+def _spellings_of(value: str) -> set[str]:
+    """A secret as it is, and as it stands in JSON."""
+    return {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+
+
+def _credentials_of(headers: Headers) -> Iterator[tuple[str, str]]:
+    """What is secret in headers, each with the name of its header."""
+    for name, value in headers:
+        if is_credential_header(name):
+            for credential in _credentials_in(name.lower(), value):
+                yield name, credential
 
 
 def _credentials_in(name: str, value: str) -> Iterable[str]:

@@ -40,8 +40,11 @@ class Order:
     def give_back(self, key: str, sample: int) -> None:
         """The call came to nothing; its number is free for the next try."""
         with self._lock:
-            if self._counts.get(key) == sample + 1:
-                self._counts[key] = sample
+            if self._counts.get(key) != sample + 1:
+                return
+            self._counts[key] = sample
+            if not sample:
+                del self._counts[key]
 
 
 class Errors:

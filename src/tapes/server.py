@@ -148,8 +148,13 @@ class ProxyServer:
         self.desk = Desk(setup, watcher=watcher)
         self._listen = listen
         self._clients = Clients(Proxy(self.desk))
+        setup.shelf.when_let_go(self._forget_answers)
         self._server: asyncio.Server | None = None
         self._watching: list[asyncio.Task[None]] = []
+
+    def _forget_answers(self) -> None:
+        self._clients.known.clear()
+        self.desk.memo.forget()
 
     async def start(self) -> None:
         """Listen. Raises BadSetting where the address cannot be had."""

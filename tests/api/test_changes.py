@@ -1,4 +1,7 @@
+import asyncio
+import gc
 import json
+import uuid
 from collections.abc import Iterator
 from threading import Event, Thread
 
@@ -111,3 +114,21 @@ def test_listeners_are_bounded(store: SqlStore, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_head_of_the_stream_does_not_wait(client: httpx.Client) -> None:
     assert client.head("/v1/changes/stream").status_code == 405
+
+
+def test_nothing_is_kept_of_tenants_to_whom_nobody_listens(store: SqlStore) -> None:
+    told = changes.Changes()
+
+    async def listen_and_leave(number: int) -> None:
+        stream = told.stream(store.project(str(uuid.UUID(int=number))), None)
+        await anext(stream)
+        await stream.aclose()
+
+    async def all_of_them() -> None:
+        for number in range(50):
+            await listen_and_leave(number)
+
+    asyncio.run(all_of_them())
+    gc.collect()
+    assert [each for each in gc.get_objects() if type(each) is changes._Watch] == []
+    assert told is not None

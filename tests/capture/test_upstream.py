@@ -1,6 +1,7 @@
 """Upstream connections: what comes back, however it comes, and when one is used again."""
 
 import asyncio
+import gc
 import socket
 from dataclasses import dataclass, field
 
@@ -276,3 +277,15 @@ def test_a_connection_that_was_paused_to_the_end_is_read_again_when_it_is_asked_
     connection.data_received(b"o")  # it had been read before the pause
     connection.ask(Asked(), b"GET", b"next", whole=True)
     assert wire.reading
+
+
+def test_nothing_is_kept_of_upstreams_whose_connections_are_closed() -> None:
+    pool = Pool()
+    for number in range(50):
+        connection = UpstreamConnection(pool, Origin("127.0.0.1", 20_000 + number, tls=False))
+        pool.give_back(connection)
+        connection.connection_lost(None)
+        del connection
+    gc.collect()
+    left = [each for each in gc.get_objects() if isinstance(each, Origin) and each.port >= 20_000]
+    assert left == []

@@ -184,3 +184,32 @@ def test_a_file_that_grows_is_followed(tmp_path: Path) -> None:
         finally:
             process.kill()
             process.communicate(timeout=PATIENCE_S)
+
+
+def test_of_followed_files_only_those_that_grew_are_sent_again(tmp_path: Path) -> None:
+    lines = (DATA / "claude" / f"{CLAUDE}.jsonl").read_text().splitlines(keepends=True)
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    other = "".join(lines[:2]).replace(CLAUDE, CLAUDE[::-1].replace("-", "0"))
+    (folder / "a.jsonl").write_text(other)
+    (folder / "b.jsonl").write_text("".join(lines[:2]))
+    with serving_ingest(cwd=tmp_path) as door:
+        process = subprocess.Popen(
+            command("ingest", "transcript", str(folder), "--follow", "--to", door.address),
+            cwd=tmp_path,
+            env=environment(),
+            stdout=subprocess.PIPE,
+        )
+        try:
+            assert process.stdout is not None
+            assert all(b"2 records" in process.stdout.readline() for _ in range(2))
+            (folder / "b.jsonl").write_text("".join(lines[:4]))
+            assert b"4 records" in process.stdout.readline()
+            (folder / "b.jsonl").write_text("".join(lines))
+            assert b"8 records" in process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_S) == 130
+            assert process.stdout.read() == b""
+        finally:
+            process.kill()
+            process.communicate(timeout=PATIENCE_S)

@@ -10,7 +10,8 @@ from tapes.errors import DamagedStore
 from tapes.exchange import Request
 from tapes.projector import Projector
 from tapes.rows import RawTurn
-from tapes.store.bodies import STEP
+from tapes.store.bodies import STEP, Base, Recent
+from tapes.store.logreading import Bodies
 from tapes.store.sql import SqlStore
 from tapes.store.tables import blobs, raw_turns
 from tests.turns import chat, said
@@ -114,3 +115,21 @@ def test_a_body_that_a_newer_version_packed_is_named_and_holds_up_no_other(
     assert "upgrade" in (raised.value.remedy or "")
     progress = Projector(store).drain()
     assert (progress.derived, progress.failed) == (1, 1)
+
+
+def test_short_bodies_are_counted_with_what_they_take_beside_their_bytes() -> None:
+    recent = Recent()
+    for number in range(100_000):
+        recent.add("org", number, Base(number, 0, b"{}"))
+    assert recent.seen("org", 0) == ()
+    assert recent.seen("org", 99_999)
+
+
+def test_a_reader_remembers_short_bodies_within_its_bound() -> None:
+    bodies = Bodies(1024 * 1024)
+    for number in range(20_000):
+        bodies.add(number, b"{}")
+    assert len(bodies) < 6000
+    assert 19_999 in bodies
+    bodies.add(19_999, b"{}")  # once more is no more
+    assert len(bodies) > 5000

@@ -1,6 +1,7 @@
 """Large parts are cut out and put back, to the byte."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -49,3 +50,26 @@ def test_any_bytes_are_themselves_again(data: bytes, times: int, between: bytes)
 def test_a_list_that_is_cut_short_is_an_error(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"kept|short"):
         without_cuts(data)
+
+
+class Looked(bytes):
+    """Bytes that count how often somebody looks through a part of them."""
+
+    looks = 0
+
+    def rfind(self, *where: Any) -> int:
+        self.looks += 1
+        return super().rfind(*where)
+
+
+@given(st.lists(st.sampled_from([b'"', b"a" * 100, b"b" * LEAST])))
+def test_every_long_run_between_quotes_is_cut_out_and_no_short_one(parts: list[bytes]) -> None:
+    data = b"".join(parts)
+    expected = [run for run in data.split(b'"') if len(run) >= LEAST]
+    assert [each.data for each in cut(data)[1]] == expected
+
+
+def test_a_body_of_many_texts_that_are_almost_long_enough_is_leapt_through() -> None:
+    body = Looked(b'"%b",' % (b"x" * (LEAST - 10)) * 100)
+    assert cut(body) == (body, ())
+    assert 0 < body.looks < 250

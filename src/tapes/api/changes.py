@@ -7,7 +7,7 @@ Rule 2: however many listen, the store is asked once for all of a tenant.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -86,19 +86,28 @@ class Changes:
         """End all streams at their next turn."""
         self._closing = True
 
-    def watch(self, project: Project) -> _Watch:
-        """The watch of a tenant. Raises Busy where too many listen."""
+    def require_room(self) -> None:
+        """Raises Busy where too many listen."""
         if sum(watch.listeners for watch in self._watches.values()) >= LISTENERS:
             raise Busy(f"{LISTENERS} listen already", "close one of the other pages", 5.0)
+
+    def _enter(self, project: Project) -> _Watch:
+        """The watch of a tenant, as long as somebody listens to it. Raises Busy."""
+        self.require_room()
         watch = self._watches.get(project.org_id)
         if watch is None:
             watch = self._watches[project.org_id] = _Watch(project)
+        watch.enter()
         return watch
 
-    async def stream(self, project: Project, after: int | None) -> AsyncIterator[bytes]:
+    def _leave(self, project: Project, watch: _Watch) -> None:
+        watch.leave()
+        if not watch.listeners and self._watches.get(project.org_id) is watch:
+            del self._watches[project.org_id]
+
+    async def stream(self, project: Project, after: int | None) -> AsyncGenerator[bytes, None]:
         """The events after a number; None is from now on."""
-        watch = self.watch(project)
-        watch.enter()
+        watch = self._enter(project)
         try:
             seq = await run_in_threadpool(project.seq) if after is None else after
             yield f"retry: 1000\nid: {seq}\n: from here\n\n".encode()
@@ -115,7 +124,7 @@ class Changes:
                 if not changed:
                     seq = max(seq, await run_in_threadpool(project.seq))
         finally:
-            watch.leave()
+            self._leave(project, watch)
 
 
 @router.get("/v1/changes", response_model=ChangeItems)
@@ -158,7 +167,7 @@ async def stream_changes(
         after = int(last_event_id)
     changes = request.app.state.changes
     assert isinstance(changes, Changes)
-    changes.watch(project)
+    changes.require_room()
     return StreamingResponse(
         changes.stream(project, after),
         media_type="text/event-stream",

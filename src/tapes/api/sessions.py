@@ -38,6 +38,7 @@ from tapes.api.keys import Caller
 from tapes.api.models import ErasureItem, OneSession, SessionPage, TurnPage, WholeSession
 from tapes.api.replies import body_of, reply, reply_in_pieces
 from tapes.errors import BadQuery, TapesError, UnknownId
+from tapes.jsontext import trimmed
 from tapes.store.base import MOST, Ask, Listed, Noun, Page, Project, TurnHead
 from tapes.store.filters import both, is_
 
@@ -62,7 +63,7 @@ class Told:
             if len(self._sent) >= self._most:
                 self._sent.clear()
             # With the session itself, so that nothing else can have its id meanwhile.
-            found = (listed, Fragment(body_of(session_item(listed, moment))))
+            found = (listed, Fragment(trimmed(body_of(session_item(listed, moment)))))
             self._sent[key] = found
         return found[1]
 

@@ -303,6 +303,8 @@ class Pool:
         idle = self._idle.get(connection.origin)
         if idle and connection in idle:
             idle.remove(connection)
+        if idle is not None and not idle:
+            del self._idle[connection.origin]
 
     async def watch(self) -> None:
         """Close, for ever, what nobody used for too long."""

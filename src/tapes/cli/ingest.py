@@ -9,7 +9,7 @@ import click
 
 from tapes.cli.output import flush, write_json
 from tapes.errors import TapesError
-from tapes.ingest.posting import Sent, found_in, sent
+from tapes.ingest.posting import Arrived, Sent, found_in, sent
 
 DOOR = "http://127.0.0.1:8082"
 _LOOK_S = 1.0
@@ -37,21 +37,22 @@ def transcript(*, places: tuple[str, ...], url: str | None, follow: bool, as_jso
     """
     door = url or os.environ.get("TAPES_INGEST_URL") or DOOR
     known: dict[Path, tuple[int, int]] = {}
+    arrived: Arrived = {}
     while True:
         paths = found_in(places)
         stamps = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in paths}
-        # Files of one session explain each other, so all are sent when one has changed.
-        failed = _send(paths, door, as_json=as_json) if stamps != known else 0
+        # Files of one session explain each other, so all are read when one has changed.
+        failed = _send(paths, door, arrived, as_json=as_json) if stamps != known else 0
         known = stamps
         if not follow:
             sys.exit(2 if failed else 0)
         time.sleep(_LOOK_S)
 
 
-def _send(paths: list[Path], door: str, *, as_json: bool) -> int:
+def _send(paths: list[Path], door: str, arrived: Arrived, *, as_json: bool) -> int:
     """Send files and tell what became of each; gives how many were not sent."""
     failed = 0
-    for told in sent(paths, door, os.environ.get("TAPES_INGEST_TOKEN")):
+    for told in sent(paths, door, os.environ.get("TAPES_INGEST_TOKEN"), arrived):
         if isinstance(told, TapesError):
             failed += 1
             click.echo(f"tapes: {told}", err=True)

@@ -1,12 +1,14 @@
 """Transcripts of agents on disk, sent to a private door.
 
 Rule 1: a file that cannot be read or is refused is named, and the others are sent all the same.
-Rule 2: sending a file again changes nothing; one that has grown is a new version.
+Rule 2: sending a file again changes nothing; one that has grown is a new version. Who sends the
+        same files again and again remembers what arrived, and sends only what differs.
 
 Knows nothing of what transcripts say.
 """
 
 import gzip
+import hashlib
 import json
 import urllib.error
 import urllib.request
@@ -63,11 +65,18 @@ def read(path: Path) -> LogFile:
     return LogFile(str(path), text, told)
 
 
-def sent(paths: Iterable[Path], url: str, token: str | None) -> Iterator[Sent | TapesError]:
+# What arrived last of each transcript, by the place that it has in its session: a digest.
+Arrived = dict[tuple[str, ...], bytes]
+
+
+def sent(
+    paths: Iterable[Path], url: str, token: str | None, arrived: Arrived | None = None
+) -> Iterator[Sent | TapesError]:
     """Send files; gives what became of each transcript, or why a file was not sent.
 
-    Raises NotAnswered where nobody is there.
+    What `arrived` before is not sent again. Raises NotAnswered where nobody is there.
     """
+    arrived = {} if arrived is None else arrived
     files: list[LogFile] = []
     for path in paths:
         try:
@@ -77,16 +86,28 @@ def sent(paths: Iterable[Path], url: str, token: str | None) -> Iterator[Sent | 
         except TapesError as error:
             yield error
     for payload in payloads_of(files):
+        data = compact(payload).encode("utf-8", "replace")
+        place, digest = _place_of(payload), hashlib.sha256(data).digest()
+        if arrived.get(place) == digest:
+            continue
         try:
-            yield _post(payload, url, token)
+            told = _post(payload, data, url, token)
+            arrived[place] = digest
+            yield told
         except NotAnswered:
             raise
         except TapesError as error:
             yield error
 
 
-def _post(payload: dict[str, Json], url: str, token: str | None) -> Sent:
-    body = gzip.compress(compact(payload).encode("utf-8", "replace"), 1)
+def _place_of(payload: dict[str, Json]) -> tuple[str, ...]:
+    said = (payload["session"].get(name) for name in ("harness_id", "harness_session_id"))
+    own = (payload.get(name) for name in ("agent_id", "tool_use_id", "kind"))
+    return tuple(str(each or "") for each in (*said, *own))
+
+
+def _post(payload: dict[str, Json], data: bytes, url: str, token: str | None) -> Sent:
+    body = gzip.compress(data, 1)
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
     if token:
         headers["x-tapes-token"] = token

@@ -38,6 +38,10 @@ _NO_GUESS = (b"x-content-type-options", b"nosniff")
 _BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
+# What so many services document is made ready.
+_DOCUMENTED = 256
+
+
 class _ClientLeft(Exception):
     """The client closed in the middle of its request's body."""
 
@@ -165,6 +169,8 @@ class Relaying:
         """What a service documents, made once for each of its documents."""
         known = self._documented.get(service.name)
         if known is None or known[0] is not service:
+            if len(self._documented) >= _DOCUMENTED:  # services come and go
+                self._documented.clear()
             known = self._documented[service.name] = (service, Documented(service.operations))
         return known[1]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from tapes.jsontext import Json
+from tapes.jsontext import Json, trimmed
 
 # A path from the root of a document: names of members and indexes of elements.
 Path = tuple[str | int, ...]
@@ -258,19 +258,19 @@ def canonical(value: Json) -> bytes:
 
 def compact(value: Json) -> bytes:
     """One line without white space, with `<`, `>` and `&` escaped: the form that is sent."""
-    return _escaped(canonical(value), _MARKUP)
+    return trimmed(_escaped(canonical(value), _MARKUP))
 
 
 def ordered(value: Json) -> bytes:
     """As `compact`, with the names in the order in which they stand."""
     text = orjson.dumps(value, default=_spelled, option=orjson.OPT_PASSTHROUGH_DATACLASS)
-    return _escaped(text, (*_LINE_ENDS, *_MARKUP))
+    return trimmed(_escaped(text, (*_LINE_ENDS, *_MARKUP)))
 
 
 def published(value: Json) -> bytes:
     """Indented by two, with `<`, `>` and `&` escaped: the form that is served."""
     text = orjson.dumps(value, default=_spelled, option=_OPTIONS | orjson.OPT_INDENT_2)
-    return _escaped(text, (*_LINE_ENDS, *_MARKUP))
+    return trimmed(_escaped(text, (*_LINE_ENDS, *_MARKUP)))
 
 
 # --- places -----------------------------------------------------------------------------------

@@ -37,6 +37,8 @@ STEP = 256
 # How many bodies of a lineage are remembered, and how many bytes of all.
 _REMEMBERED = 24
 _BYTES = 32 * 1024 * 1024
+# What one takes beside its bytes: most lineages of a log are of one short body.
+_OF_A_BASE = 400
 # How many are read where none is remembered.
 _READ = 3
 _CHAIN = 1 << 20
@@ -108,15 +110,15 @@ class Recent:
         if instead_of is not None and instead_of in known:
             self._drop(known, known.index(instead_of))
         known.append(base)
-        self._size += len(base.body)
+        self._size += len(base.body) + _OF_A_BASE
         if len(known) > _REMEMBERED:
             self._drop(known, 0)
         while self._size > _BYTES and len(self._lineages) > 1:
             _, oldest = self._lineages.popitem(last=False)
-            self._size -= sum(len(each.body) for each in oldest)
+            self._size -= sum(len(each.body) + _OF_A_BASE for each in oldest)
 
     def _drop(self, known: list[Base], at: int) -> None:
-        self._size -= len(known.pop(at).body)
+        self._size -= len(known.pop(at).body) + _OF_A_BASE
 
     def forget(self) -> None:
         """Forget everything: what is remembered may not be in the log."""

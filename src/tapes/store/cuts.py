@@ -9,13 +9,11 @@ Knows nothing of turns or of where parts are kept.  Pure.
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 # Shorter runs of text cost more beside the body than in it: few of them occur twice.
 LEAST = 16 * 1024
-_RUN = re.compile(rb'[^"]{%d,}' % LEAST)
 # Members that hold the same thing in call after call, and how long they have to be.
 _STEADY = tuple(
     f'"{name}":'.encode()
@@ -59,10 +57,22 @@ def cut(data: bytes) -> tuple[bytes, tuple[Cut, ...]]:
 
 def _places(data: bytes) -> list[tuple[int, int]]:
     found = list(_steady(data))
-    if len(data) >= LEAST:
-        found += [match.span() for match in _RUN.finditer(data)]
+    found += _runs(data)
     # Of parts inside each other the outer one.
     return sorted(found, key=lambda place: (place[0], -place[1]))
+
+
+def _runs(data: bytes) -> Iterator[tuple[int, int]]:
+    """What lies between two quotes and is long. Short runs are leapt over, many at once."""
+    at = 0
+    while at + LEAST <= len(data):
+        last = data.rfind(b'"', at, at + LEAST)
+        if last < 0:
+            end = data.find(b'"', at + LEAST)
+            end = len(data) if end < 0 else end
+            yield at, end
+            last = end
+        at = last + 1
 
 
 def _steady(data: bytes) -> Iterator[tuple[int, int]]:

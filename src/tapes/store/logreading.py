@@ -22,6 +22,8 @@ from tapes.store.turnforms import restored
 
 # How many bytes of bodies a reader of many turns remembers: the next ones go on from them.
 _REMEMBERED = 24 * 1024 * 1024
+# What one takes beside its bytes.
+_OF_A_BODY = 200
 _AT_ONCE = 64
 
 
@@ -49,10 +51,11 @@ class Bodies(Mapping[int, bytes]):
     def add(self, turn_id: int, body: bytes) -> None:
         """Remember a body, and let go of what was not used for longest."""
         with self._mutex:
-            self._size += len(body) - len(self._bodies.pop(turn_id, b""))
+            before = self._bodies.pop(turn_id, None)
+            self._size += len(body) - (-_OF_A_BODY if before is None else len(before))
             self._bodies[turn_id] = body
             while self._size > self._most and len(self._bodies) > 1:
-                self._size -= len(self._bodies.popitem(last=False)[1])
+                self._size -= len(self._bodies.popitem(last=False)[1]) + _OF_A_BODY
 
     def forget(self) -> None:
         """Forget everything: something was erased."""

@@ -53,6 +53,8 @@ APPLICATION = int.from_bytes(b"tlog", "big")
 # How long a stranger that does not know of turns may have the file locked.
 _PATIENCE_S = 30.0
 _READERS = 8
+# The write-ahead log is no larger than this once all of it was written into the file.
+_LOG_LIMIT = 16 * 1024 * 1024
 
 
 def open_sqlite(path: str | os.PathLike[str]) -> SqlStore:
@@ -135,6 +137,8 @@ class SqliteDatabase(Database):
         connection.execute("PRAGMA page_size = 8192")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
+        # What a reader of long or a day of large bodies made of it is given back to the disk.
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT}")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = ON")
         # In KiB, for each connection: a reader's pages are in the system's cache as well.

@@ -102,6 +102,15 @@ class SharedTape(Tape, Protocol):
 Ready = Any
 
 
+@runtime_checkable
+class RestingTape(Tape, Protocol):
+    """A tape that can let go of its files and still be asked."""
+
+    def rest(self) -> None:
+        """Keep nothing open until it is asked again."""
+        ...
+
+
 class ManyTape(Tape, Protocol):
     """A tape that makes many exchanges durable at the price of one.
 

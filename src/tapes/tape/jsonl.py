@@ -359,12 +359,19 @@ class JsonlTape:
 
     def close(self) -> None:
         """Let go of the file, and keep the index for the next time."""
+        self._let_go(for_good=True)
+
+    def rest(self) -> None:
+        """As `close`; it is opened anew when it is asked again."""
+        self._let_go(for_good=False)
+
+    def _let_go(self, *, for_good: bool) -> None:
         with self._commits.at_rest(), self._mutex:
             if self._lines is not None and self._lines.has_news:
                 self._lines.save_index()
             self._close_writer()
             self._lines = None
-            self._closed = True
+            self._closed = self._closed or for_good
 
     def before_fork(self) -> None:
         """Let nobody change what is known of the file."""

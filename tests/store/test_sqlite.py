@@ -1,0 +1,26 @@
+"""What SQLite does with its files."""
+
+import base64
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from tapes.store.sqlite import open_sqlite
+from tests.turns import chat, said
+
+
+def test_a_log_that_grew_while_somebody_read_is_given_back_to_the_disk(tmp_path: Path) -> None:
+    file = tmp_path / "t.db"
+    store = open_sqlite(file)
+    with closing(sqlite3.connect(file, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM raw_turns").fetchone()
+        for number in range(1, 7):
+            text = base64.b64encode(os.urandom(4_000_000)).decode()
+            store.append([chat(number, [said("user", text)], "ok")])
+    assert os.path.getsize(f"{file}-wal") > 20_000_000
+    for number in range(7, 10):
+        store.append([chat(number, [said("user", "short")], "ok")])
+    assert os.path.getsize(f"{file}-wal") <= 17_000_000
+    store.close()
