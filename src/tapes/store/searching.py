@@ -33,7 +33,7 @@ from tapes.rows import Span
 from tapes.store.base import MOST, Excerpt, Found, Hit, Noun, Page
 from tapes.store.database import Database, Either, Every, Term, Wanted
 from tapes.store.fields import uuid_range
-from tapes.store.filters import All, Condition, Field, Has, Not, Some, Text, texts_in
+from tapes.store.filters import EVERYTHING, All, Condition, Field, Has, Not, Some, Text, texts_in
 from tapes.store.modelforms import span_of
 from tapes.store.spantexts import Said, said_by
 from tapes.store.tables import facets, raw_turns, sessions, spans, traces
@@ -70,14 +70,39 @@ def _of_session(end: Any) -> Any:
 _ENDS = select(func.min(_of_session(func.min)), func.max(_of_session(func.max)))
 
 
+def _is_one_text(where: Condition) -> bool:
+    return len(list(texts_in(where))) == 1 == _number_of_texts(where)
+
+
+def _number_of_texts(where: Condition) -> int:
+    match where:
+        case Text():
+            return 1
+        case All(parts) | Some(parts):
+            return sum(map(_number_of_texts, parts))
+        case Not(inner):
+            return _number_of_texts(inner)
+        case _:
+            return 0
+
+
 class WordTexts:
-    """Conditions on words, for lists of one tenant: for so many rows at most, or for all (0)."""
+    """Conditions on words, for lists of one tenant: for so many rows at most, or for all (0).
+
+    Where it is more than one word, what has both may be far though each is near: as for all.
+    """
 
     def __init__(
-        self, database: Database, connection: Connection, org_id: str, *, most: int = 0
+        self,
+        database: Database,
+        connection: Connection,
+        org_id: str,
+        *,
+        where: Condition = EVERYTHING,
+        most: int = 0,
     ) -> None:
         self._database, self._connection, self._org = database, connection, org_id
-        self._most = most
+        self._most = most if _is_one_text(where) else 0
         self._cut: list[str] = []
 
     def remarks(self) -> tuple[str, ...]:
@@ -95,9 +120,9 @@ class WordTexts:
             case Noun.TRACES:
                 if self._is_near(self._number(text, wanted), wanted):
                     return exists(self._having(wanted, spans.c.trace_id == traces.c.trace_id))
-                # Apart: PostgreSQL would look for each trace whether it is among these.
-                apart = self._owners(text, wanted, spans.c.trace_id).offset(0)
-                return traces.c.trace_id.in_(apart)
+                found = self._owners(text, wanted, spans.c.trace_id)
+                # Apart: PostgreSQL would take it for near, and look at one trace after the other.
+                return traces.c.trace_id.in_(found.offset(0) if self._most else found)
             case Noun.SESSIONS:
                 return self._session_has(text, wanted)
 
@@ -106,7 +131,7 @@ class WordTexts:
         titles = self._database.session_words.places(self._org, wanted)
         said = self._owners(text, wanted, spans.c.session_id)
         number = self._number(text, wanted)
-        if number <= _FEW:
+        if number <= _FEW and self._has_few_titles(wanted):
             # One list of ids: of two, joined by "or", every session would be looked at.
             other = sessions.alias()
             own = other.c.org_id == self._org, other.c.place.in_(titles)
@@ -147,6 +172,10 @@ class WordTexts:
         """The spans of one row that have these words: each of its spans is looked at."""
         has = self._database.span_words.has(self._org, wanted, spans.c.place)
         return select(literal(1)).where(spans.c.org_id == self._org, mine, has)
+
+    def _has_few_titles(self, wanted: Wanted) -> bool:
+        words = self._database.session_words
+        return words.number(self._connection, self._org, wanted, at_most=_FEW + 1) <= _FEW
 
     def _number(self, text: Text, wanted: Wanted) -> int:
         """How many spans have the terms, as far as that matters; for a phrase few are looked at."""
