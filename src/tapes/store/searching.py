@@ -71,7 +71,8 @@ _ENDS = select(func.min(_of_session(func.min)), func.max(_of_session(func.max)))
 
 
 def _is_one_text(where: Condition) -> bool:
-    return len(list(texts_in(where))) == 1 == _number_of_texts(where)
+    parts = where.conditions if isinstance(where, All) else (where,)
+    return sum(isinstance(part, Text) for part in parts) == 1 == _number_of_texts(where)
 
 
 def _number_of_texts(where: Condition) -> int:
@@ -116,13 +117,15 @@ class WordTexts:
             case Noun.SPANS:
                 return self._in_span(text, wanted)
             case Noun.TURNS:  # no index leads from one to its spans
-                return raw_turns.c.id.in_(self._owners(text, wanted, spans.c.raw_turn_id))
+                return self._any_with(text, wanted, spans.c.raw_turn_id, raw_turns.c.id)
             case Noun.TRACES:
                 if self._is_near(self._number(text, wanted), wanted):
                     return exists(self._having(wanted, spans.c.trace_id == traces.c.trace_id))
-                found = self._owners(text, wanted, spans.c.trace_id)
+                if not self._most:
+                    return self._any_with(text, wanted, spans.c.trace_id, traces.c.trace_id)
                 # Apart: PostgreSQL would take it for near, and look at one trace after the other.
-                return traces.c.trace_id.in_(found.offset(0) if self._most else found)
+                apart = self._owners(text, wanted, spans.c.trace_id).offset(0)
+                return traces.c.trace_id.in_(apart)
             case Noun.SESSIONS:
                 return self._session_has(text, wanted)
 
@@ -140,7 +143,16 @@ class WordTexts:
             # Apart: PostgreSQL would find all such spans first.
             apart = self._having(wanted, spans.c.session_id == sessions.c.id).offset(0)
             return or_(sessions.c.place.in_(titles), exists(apart))
-        return or_(sessions.c.place.in_(titles), sessions.c.id.in_(said))
+        any_with = self._any_with(text, wanted, spans.c.session_id, sessions.c.id)
+        return or_(sessions.c.place.in_(titles), any_with)
+
+    def _any_with(
+        self, text: Text, wanted: Wanted, mine: ColumnElement[Any], its: ColumnElement[Any]
+    ) -> ColumnElement[bool]:
+        """PostgreSQL finds its own way, but for a long list that is not to hold a row."""
+        if self._database.is_postgres and self._number(text, wanted) > _FEW:
+            return exists(self._having(wanted, mine == its))
+        return its.in_(self._owners(text, wanted, mine))
 
     def kept(self, values: ColumnElement[bool]) -> ColumnElement[bool] | None:
         """Where the spans with such a value of a field are, if few sessions have it."""
