@@ -1,6 +1,10 @@
 """Search works for everyone, the same in both databases."""
 
+import re
+from typing import Any
+
 import pytest
+from sqlalchemy import Engine, event
 
 from tapes.errors import BadQuery
 from tapes.projector import Projector
@@ -64,24 +68,77 @@ def test_words_that_are_not_together_are_no_phrase(spoken: SqlStore) -> None:
     assert len(found(spoken, "café OR 天気")) == 3
 
 
-@pytest.mark.parametrize(
-    ("rare", "near"), [(2000, 5000), (1, 1000), (1, 0)], ids=["few", "near", "far"]
-)
-def test_sessions_are_found_by_their_words_however_many_have_them(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch, rare: int, near: int
-) -> None:
-    for name, value in (("_RARE", rare), ("_NEAR", near), ("_PAGE", 1)):
-        monkeypatch.setattr(f"tapes.store.sqlite.{name}", value)
-    words = ("needle",) * 4 + ("hay",) * 6
+def some_with(store: SqlStore, word: str, with_it: range, of: int) -> None:
+    """So many sessions, each later than the one before, of which some have a word."""
     store.append([
-        chat(number, [said("user", word)], "ok", session=f"s{number}")
-        for number, word in enumerate(words)
+        chat(n, [said("user", word if n in with_it else "hay")], "ok", session=f"s{n}")
+        for n in range(of)
     ])  # fmt: skip
     Projector(store).drain()
-    project = store.project()
-    found = project.sessions(Ask(where=parse("needle"))).items
-    assert {each.session.harness_session_id for each in found} == {"s0", "s1", "s2", "s3"}
-    assert project.count(Noun.SESSIONS, parse("needle")).value == 4
+
+
+@pytest.mark.parametrize("few", [3000, 0], ids=["few", "many"])
+@pytest.mark.parametrize("newest", [5000, 6], ids=["near", "far"])
+def test_what_has_a_word_is_found_however_many_have_it(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, few: int, newest: int
+) -> None:
+    for name, value in (("_FEW", few), ("_LOOK_UP", 0), ("_NEWEST", newest)):
+        monkeypatch.setattr(f"tapes.store.searching.{name}", value)
+    some_with(store, "needle", range(5), of=10)
+    project, where = store.project(), parse("needle")
+    for page in (project.sessions(Ask(where=where, limit=n)) for n in (3, 50)):
+        names = [each.session.harness_session_id for each in page.items]
+        assert names == ["s4", "s3", "s2", "s1", "s0"][: len(names)]
+        assert len(names) == min(5, 3 if page.next_cursor else 5)
+    assert len(project.traces(Ask(where=where)).items) == 5
+    assert len(project.turns(Ask(where=where)).items) == 5
+    for noun in (Noun.SESSIONS, Noun.TRACES, Noun.TURNS):
+        assert project.count(noun, where).value == 5
+        assert project.count(noun, parse("-needle")).value == 5
+
+
+def plan_of_sessions(store: SqlStore, query: str) -> str:
+    """How the database finds the sessions with some words."""
+    asked: list[tuple[str, Any]] = []
+
+    def note(*args: Any) -> None:
+        asked.append((args[2], args[3]))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        store.project().sessions(Ask(where=parse(query)))
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    statement, values = next(each for each in asked if "FROM sessions LEFT" in each[0])
+    explain = "EXPLAIN QUERY PLAN "
+    with store.database.reading() as connection:
+        if store.database.is_postgres:  # a few rows: to read them all is left to it if it has to
+            explain = "EXPLAIN "
+            for way in ("seqscan", "hashjoin", "mergejoin", "bitmapscan"):
+                connection.exec_driver_sql(f"SET LOCAL enable_{way} = off")
+        found = connection.exec_driver_sql(explain + statement, values)
+        return "\n".join(str(row[-1]) for row in found)
+
+
+def test_sessions_with_a_rare_word_are_one_list_of_ids(store: SqlStore) -> None:
+    some_with(store, "needle", range(1), of=10)
+    plan = plan_of_sessions(store, "needle")
+    # PostgreSQL finds out whether each session is one of these where there are two lists of them.
+    assert "hashed SubPlan" not in plan, plan
+    assert store.database.is_postgres or plan.count("COMPOUND QUERY") == 1, plan
+
+
+def test_sessions_with_a_common_word_are_looked_at_from_the_latest_on(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_FEW", "_LOOK_UP"):
+        monkeypatch.setattr(f"tapes.store.searching.{name}", 0)
+    some_with(store, "needle", range(9), of=10)
+    plan = plan_of_sessions(store, "needle")
+    if store.database.is_postgres:
+        assert re.search(r" on spans .*\n.*session_id = sessions\.id", plan), plan
+    else:
+        assert "INDEX spans_by_session (org_id=? AND session_id=?)" in plan, plan
 
 
 def test_a_query_without_words_says_so(spoken: SqlStore) -> None:

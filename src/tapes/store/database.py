@@ -82,8 +82,8 @@ class WordIndex(ABC):
         """Forget rows with the terms that they had, and take in rows with the terms they have."""
 
     @abstractmethod
-    def places(self, org_id: str, wanted: Wanted) -> Any:
-        """The places of all rows that have the terms, as a sub-select."""
+    def places(self, org_id: str, wanted: Wanted, *, since: int | None = None) -> Any:
+        """The places of all rows that have the terms, or of those from one on, as a sub-select."""
 
     @abstractmethod
     def has(self, org_id: str, wanted: Wanted, place: ColumnElement[int]) -> ColumnElement[bool]:
@@ -103,8 +103,8 @@ class WordIndex(ABC):
         """The highest places below one, at most so many, highest first."""
 
     @abstractmethod
-    def is_rare(self, connection: Connection, org_id: str, wanted: Wanted) -> bool:
-        """Whether few rows have the terms, so that going through all of them is no work."""
+    def number(self, connection: Connection, org_id: str, wanted: Wanted, *, at_most: int) -> int:
+        """How many rows have the terms, counted up to a number."""
 
     @abstractmethod
     def forget_all(self, connection: Connection) -> None:

@@ -325,7 +325,9 @@ class Lists:
             form = (noun, name, ask.descending, bool(ask.cursor), select_from)
             return self._plain_sessions(ask, form, values, limit)
         with self._database.reading() as connection:
-            texts = WordTexts(self._database, connection, self._org)
+            texts = WordTexts(
+                self._database, connection, self._org, where=ask.where, most=limit + 1
+            )
             statement = _paged(noun, name, ask.descending, bool(ask.cursor), select_from)
             if more:
                 statement = statement.where(*more)
@@ -375,7 +377,7 @@ class Lists:
     ) -> Count:
         """How many rows there are."""
         with self._database.reading() as connection:
-            texts = WordTexts(self._database, connection, self._org)
+            texts = WordTexts(self._database, connection, self._org, where=where, most=at_most)
             condition = compiled(noun, where, self.context(texts))
             rows = select(TIES[noun]).where(TABLES[noun].c.org_id == self._org, condition, *more)
             if at_most:

@@ -355,9 +355,6 @@ def shown_name(dsn: str) -> str:
 
 # --- words ------------------------------------------------------------------------------------
 
-# What has at most so many rows is gone through row by row.
-_RARE = 2000
-
 
 class _Terms(WordIndex):
     """A table of sets of terms, by the place of their row."""
@@ -401,9 +398,10 @@ class _Terms(WordIndex):
         asked = cast(literal(_expression(wanted), Text), TSQUERY)
         return (self._table.c.org_id == org_id) & column.op("@@")(asked)
 
-    def places(self, org_id: str, wanted: Wanted) -> Any:
+    def places(self, org_id: str, wanted: Wanted, *, since: int | None = None) -> Any:
         """All rows that match."""
-        return select(self._table.c.place).where(self._matches(org_id, wanted))
+        ask = select(self._table.c.place).where(self._matches(org_id, wanted))
+        return ask if since is None else ask.where(self._table.c.place >= since)
 
     def has(self, org_id: str, wanted: Wanted, place: ColumnElement[int]) -> ColumnElement[bool]:
         """A look-up of one row."""
@@ -426,11 +424,11 @@ class _Terms(WordIndex):
             ask = ask.where(place < below)
         return connection.execute(ask.order_by(place.desc()).limit(limit)).scalars().all()
 
-    def is_rare(self, connection: Connection, org_id: str, wanted: Wanted) -> bool:
-        """Whether at most so many match."""
-        some = self.places(org_id, wanted).limit(_RARE + 1).subquery()
-        number = connection.execute(select(func.count()).select_from(some)).scalar()
-        return (number or 0) <= _RARE
+    def number(self, connection: Connection, org_id: str, wanted: Wanted, *, at_most: int) -> int:
+        """Asked of the index: else all rows may be read to find the first few in them."""
+        found = self.places(org_id, wanted).cte("found").prefix_with("MATERIALIZED")
+        some = select(found.c.place).limit(at_most).subquery()
+        return connection.execute(select(func.count()).select_from(some)).scalar_one()
 
     def forget_all(self, connection: Connection) -> None:
         """An empty table."""

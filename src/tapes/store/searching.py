@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Select,
     and_,
     case,
     exists,
@@ -24,6 +25,7 @@ from sqlalchemy import (
     literal,
     or_,
     select,
+    union,
 )
 
 from tapes.errors import BadCursor, BadQuery
@@ -31,7 +33,7 @@ from tapes.rows import Span
 from tapes.store.base import MOST, Excerpt, Found, Hit, Noun, Page
 from tapes.store.database import Database, Either, Every, Term, Wanted
 from tapes.store.fields import uuid_range
-from tapes.store.filters import All, Condition, Field, Has, Not, Some, Text, texts_in
+from tapes.store.filters import EVERYTHING, All, Condition, Field, Has, Not, Some, Text, texts_in
 from tapes.store.modelforms import span_of
 from tapes.store.spantexts import Said, said_by
 from tapes.store.tables import facets, raw_turns, sessions, spans, traces
@@ -40,6 +42,9 @@ from tapes.store.words import asked_terms, excerpt, is_simple, places_of, stands
 # How many spans are looked through at most, for one phrase in a list or one page of hits.
 _LOOKED_THROUGH = 2000
 _FEW_SESSIONS = 30
+# What at most so many spans have is gone through; to look one row up takes as long as going through
+# so many; on so many of the newest spans it is tried which is better.
+_FEW, _LOOK_UP, _NEWEST = 3000, 10, 5000
 _EXCERPTS = 3
 
 
@@ -65,11 +70,40 @@ def _of_session(end: Any) -> Any:
 _ENDS = select(func.min(_of_session(func.min)), func.max(_of_session(func.max)))
 
 
-class WordTexts:
-    """Conditions on words, for lists of one tenant."""
+def _is_one_text(where: Condition) -> bool:
+    parts = where.conditions if isinstance(where, All) else (where,)
+    return sum(isinstance(part, Text) for part in parts) == 1 == _number_of_texts(where)
 
-    def __init__(self, database: Database, connection: Connection, org_id: str) -> None:
+
+def _number_of_texts(where: Condition) -> int:
+    match where:
+        case Text():
+            return 1
+        case All(parts) | Some(parts):
+            return sum(map(_number_of_texts, parts))
+        case Not(inner):
+            return _number_of_texts(inner)
+        case _:
+            return 0
+
+
+class WordTexts:
+    """Conditions on words, for lists of one tenant: for so many rows at most, or for all (0).
+
+    Where it is more than one word, what has both may be far though each is near: as for all.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        connection: Connection,
+        org_id: str,
+        *,
+        where: Condition = EVERYTHING,
+        most: int = 0,
+    ) -> None:
         self._database, self._connection, self._org = database, connection, org_id
+        self._most = most if _is_one_text(where) else 0
         self._cut: list[str] = []
 
     def remarks(self) -> tuple[str, ...]:
@@ -82,15 +116,43 @@ class WordTexts:
         match noun:
             case Noun.SPANS:
                 return self._in_span(text, wanted)
-            case Noun.TURNS:
-                return self._above(text, wanted, spans.c.raw_turn_id, raw_turns.c.id)
+            case Noun.TURNS:  # no index leads from one to its spans
+                return self._any_with(text, wanted, spans.c.raw_turn_id, raw_turns.c.id)
             case Noun.TRACES:
-                return self._above(text, wanted, spans.c.trace_id, traces.c.trace_id)
+                if self._is_near(self._number(text, wanted), wanted):
+                    return exists(self._having(wanted, spans.c.trace_id == traces.c.trace_id))
+                if not self._most:
+                    return self._any_with(text, wanted, spans.c.trace_id, traces.c.trace_id)
+                # Apart: PostgreSQL would take it for near, and look at one trace after the other.
+                apart = self._owners(text, wanted, spans.c.trace_id).offset(0)
+                return traces.c.trace_id.in_(apart)
             case Noun.SESSIONS:
-                # Titles are short: that all terms are in one says enough.
-                titles = self._database.session_words.places(self._org, wanted)
-                found = self._above(text, wanted, spans.c.session_id, sessions.c.id)
-                return or_(sessions.c.place.in_(titles), found)
+                return self._session_has(text, wanted)
+
+    def _session_has(self, text: Text, wanted: Wanted) -> ColumnElement[bool]:
+        """Titles are short: that all terms are in one says enough."""
+        titles = self._database.session_words.places(self._org, wanted)
+        said = self._owners(text, wanted, spans.c.session_id)
+        number = self._number(text, wanted)
+        if number <= _FEW and self._has_few_titles(wanted):
+            # One list of ids: of two, joined by "or", every session would be looked at.
+            other = sessions.alias()
+            own = other.c.org_id == self._org, other.c.place.in_(titles)
+            return sessions.c.id.in_(union(select(other.c.id).where(*own), said))
+        if self._is_near(number, wanted):
+            # Apart: PostgreSQL would find all such spans first.
+            apart = self._having(wanted, spans.c.session_id == sessions.c.id).offset(0)
+            return or_(sessions.c.place.in_(titles), exists(apart))
+        any_with = self._any_with(text, wanted, spans.c.session_id, sessions.c.id)
+        return or_(sessions.c.place.in_(titles), any_with)
+
+    def _any_with(
+        self, text: Text, wanted: Wanted, mine: ColumnElement[Any], its: ColumnElement[Any]
+    ) -> ColumnElement[bool]:
+        """PostgreSQL finds its own way, but for a long list that is not to hold a row."""
+        if self._database.is_postgres and self._number(text, wanted) > _FEW:
+            return exists(self._having(wanted, mine == its))
+        return its.in_(self._owners(text, wanted, mine))
 
     def kept(self, values: ColumnElement[bool]) -> ColumnElement[bool] | None:
         """Where the spans with such a value of a field are, if few sessions have it."""
@@ -114,18 +176,41 @@ class WordTexts:
             return spans.c.place.in_(self._database.span_words.places(self._org, wanted))
         return spans.c.place.in_(self._exactly(text, wanted))
 
-    def _above(
-        self, text: Text, wanted: Wanted, mine: ColumnElement[Any], its: ColumnElement[Any]
-    ) -> ColumnElement[bool]:
-        """The rows to which spans with this text belong."""
-        words = self._database.span_words
-        if not is_simple(text.text) or words.is_rare(self._connection, self._org, wanted):
-            found = select(mine).where(spans.c.org_id == self._org, self._in_span(text, wanted))
-            return its.in_(found)
-        # So many have it that it is faster to look whether a row has one of them.
-        return exists().where(
-            spans.c.org_id == self._org, mine == its, words.has(self._org, wanted, spans.c.place)
-        )
+    def _owners(self, text: Text, wanted: Wanted, mine: ColumnElement[Any]) -> Select[Any]:
+        """To what all the spans with this text belong."""
+        return select(mine).where(spans.c.org_id == self._org, self._in_span(text, wanted))
+
+    def _having(self, wanted: Wanted, mine: ColumnElement[bool]) -> Select[Any]:
+        """The spans of one row that have these words: each of its spans is looked at."""
+        has = self._database.span_words.has(self._org, wanted, spans.c.place)
+        return select(literal(1)).where(spans.c.org_id == self._org, mine, has)
+
+    def _has_few_titles(self, wanted: Wanted) -> bool:
+        words = self._database.session_words
+        return words.number(self._connection, self._org, wanted, at_most=_FEW + 1) <= _FEW
+
+    def _number(self, text: Text, wanted: Wanted) -> int:
+        """How many spans have the terms, as far as that matters; for a phrase few are looked at."""
+        if not is_simple(text.text):
+            return 0
+        most = max(_FEW, _LOOK_UP * self._most) + 1
+        return self._database.span_words.number(self._connection, self._org, wanted, at_most=most)
+
+    def _is_near(self, number: int, wanted: Wanted) -> bool:
+        """Whether enough is found so soon that it is faster to look at one row after the other.
+
+        It is if enough of the sessions that the newest spans are of have it, or half of them.
+        """
+        if not self._most or number <= max(_FEW, _LOOK_UP * self._most):
+            return False
+        own = select(spans.c.session_id, spans.c.place).where(spans.c.org_id == self._org)
+        by_time = own.order_by(spans.c.started_at.desc(), spans.c.place.desc())
+        newest = by_time.limit(_NEWEST).subquery()
+        count, ask = func.count(newest.c.session_id.distinct()), self._connection.execute
+        there, lowest = ask(select(count, func.min(newest.c.place))).one()
+        places = self._database.span_words.places(self._org, wanted, since=lowest)
+        having = ask(select(count).where(newest.c.place.in_(places))).scalar_one()
+        return bool(having >= self._most or 2 * having >= there)
 
     def _exactly(self, text: Text, wanted: Wanted) -> list[int]:
         """The places of the spans in which a text stands as it was asked for."""

@@ -311,10 +311,6 @@ def _connected(path: str, options: str) -> sqlite3.Connection:
 
 # --- words ------------------------------------------------------------------------------------
 
-# What has at most so many rows is gone through row by row; so is what the latest sessions have not,
-# where more rows than these come before a page of those that have it.
-_RARE, _NEAR, _PAGE = 2000, 5000, 50
-
 
 class _Fts(WordIndex):
     """Terms in an FTS5 table without content: what it forgets has to be told again."""
@@ -331,10 +327,8 @@ class _Fts(WordIndex):
             f"SELECT rowid FROM {table} WHERE {table} MATCH :wanted AND rowid < :below"
             " ORDER BY rowid DESC LIMIT :most"
         )
-        self._page = text(
-            "SELECT (SELECT max(place) FROM spans) - max(place) AS before FROM spans WHERE place IN"
-            f" (SELECT rowid FROM {table} WHERE {table} MATCH :wanted AND rowid >= :lowest)"
-            " GROUP BY session_id ORDER BY before LIMIT 1 OFFSET :page"
+        self._some = text(
+            f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH :wanted LIMIT :most)"
         )
 
     def replace(self, connection: Connection, old: Iterable[Words], new: Iterable[Words]) -> None:
@@ -347,9 +341,10 @@ class _Fts(WordIndex):
             if values:
                 connection.execute(statement, values)
 
-    def places(self, org_id: str, wanted: Wanted) -> Any:
+    def places(self, org_id: str, wanted: Wanted, *, since: int | None = None) -> Any:
         """All rows that match."""
-        return select(self._rowid).where(self._matches(org_id, wanted))
+        ask = select(self._rowid).where(self._matches(org_id, wanted))
+        return ask if since is None else ask.where(self._rowid >= since)
 
     def has(self, org_id: str, wanted: Wanted, place: ColumnElement[int]) -> ColumnElement[bool]:
         """A look-up of one row."""
@@ -376,14 +371,10 @@ class _Fts(WordIndex):
         }
         return connection.execute(self._latest, values).scalars().all()
 
-    def is_rare(self, connection: Connection, org_id: str, wanted: Wanted) -> bool:
-        """Whether few match, or only sessions before many that would all be looked through."""
-        latest = self.latest(connection, org_id, wanted, below=None, limit=_RARE + 1)
-        if len(latest) <= _RARE:
-            return True
-        values = {"wanted": _query(org_id, wanted), "lowest": latest[-1], "page": _PAGE}
-        before = connection.execute(self._page, values).scalar()
-        return before is None or before > _NEAR
+    def number(self, connection: Connection, org_id: str, wanted: Wanted, *, at_most: int) -> int:
+        """A walk through the index."""
+        values = {"wanted": _query(org_id, wanted), "most": at_most}
+        return int(connection.execute(self._some, values).scalar_one())
 
     def forget_all(self, connection: Connection) -> None:
         """An empty index."""
