@@ -208,7 +208,7 @@ class Projector:
             live.turns[raw.id] = light(raw)
         if len(ids) != len(live.turns):
             live.turns = {turn_id: live.turns[turn_id] for turn_id in sorted(ids)}
-        live.longest = max(live.longest, *map(_size, new))
+        live.longest = max([live.longest, *map(_size, new)])
         before, live.size = live.size, live.longest + len(live.turns) * _OF_A_TURN
         self._size += live.size - before
 
