@@ -147,12 +147,14 @@ def _add_pages(app: FastAPI, document: Callable[[], dict[str, Json]]) -> None:
         """Whether somebody is there."""
         return reply(request, "pong")
 
-    @app.get(
-        "/healthz",
-        tags=["server"],
-        response_model=ReadyItem,
-        responses={503: {"model": ReadyItem, "description": "The database cannot be read"}},
-    )
+    is_ready: dict[str, Any] = {
+        "tags": ["server"],
+        "response_model": ReadyItem,
+        "responses": {503: {"model": ReadyItem, "description": "The database cannot be read"}},
+    }
+
+    @app.get("/healthz", **is_ready)
+    @app.get("/readyz", **is_ready)
     def ready(request: Request, core: TheCore) -> Response:
         """Whether the server can answer: it has asked the database."""
         try:
