@@ -225,7 +225,7 @@ class Routes:
         path = target.partition("?")[0]
         return BadSetting(
             f"this is the proxy; {path} is for {WHAT[Door.INGEST]}",
-            f"send it to where tapes serve ingest listens: {USUAL[Door.INGEST]}{path}",
+            f"send it there: {USUAL[Door.INGEST]}{path} if it listens nowhere else",
         )
 
     def _unroutable(self, target: str) -> BadSetting:
