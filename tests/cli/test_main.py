@@ -200,7 +200,7 @@ def test_whatever_is_said_to_type_is_a_command_that_there_is() -> None:
     said = {
         (str(file.relative_to(folder)), name)
         for file in folder.rglob("*.py")
-        for name in re.findall(r"(?:: |, |\"|with )tapes ([a-z-]+) (?:[-A-Z…{<]|[\w-]+ [-A-Z…{<])",
+        for name in re.findall(r"(?:: |\")tapes ([a-z-]+) (?:[-A-Z…{<]|[\w-]+ [-A-Z…{<])",
                                file.read_text())
     }  # fmt: skip
     assert len(said) > 10

@@ -159,8 +159,8 @@ def _add_pages(app: FastAPI, document: Callable[[], dict[str, Json]]) -> None:
         """Whether the server can answer: it has asked the database."""
         try:
             core.store.project().seq()
-        except TapesError:
-            log.exception("the store does not answer")
+        except TapesError as error:  # whoever probes asks every few seconds
+            log.warning("the store does not answer: %s", error.message)
             return reply(request, {"ready": False, "store": "unavailable"}, 503)
         return reply(request, {"ready": True, "store": "ok"})
 
