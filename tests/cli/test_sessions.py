@@ -318,3 +318,18 @@ def test_damage_of_the_database_itself_is_told_not_stumbled_over(
         file.write(b"\xa5" * 8192)
     told_ = told(capsys, "db", "check", status=1)
     assert told_["damage"]
+
+
+def test_a_session_of_which_nothing_can_answer_makes_no_tape_and_says_so(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = typed(capsys, "sessions", "show", "nightly-report-0412")
+    number = min(re.findall(r"\[turn (\d+),", shown), key=int)  # a limit that was reached
+    asked = ("freeze", "nightly-report-0412", "--until", number, "-o", "none.jsonl")
+    told_ = failed(capsys, *asked, status=1)
+    assert told_.startswith("nothing went onto none.jsonl: no call of it can answer\nleft out: ")
+    assert told(capsys, *asked, status=1)["test"] is None
+    assert not (log / "none.jsonl").exists()
+    assert not (log / "test_none.py").exists()
+    gone = told(capsys, "sessions", "delete", "nightly-report-0412", "--dry-run")
+    assert gone["tapes"] == []
