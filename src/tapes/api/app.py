@@ -185,14 +185,22 @@ def _failed(_: Request, error: Exception) -> Response:
     return error_reply(error)
 
 
-def _unreadable(_: Request, error: Exception) -> Response:
+def _unreadable(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems: list[dict[str, Json]] = [
         {"field": ".".join(map(str, each["loc"])), "message": each["msg"], "code": each["type"]}
         for each in error.errors()
     ]
     detail = "; ".join(f"{p['field']}: {p['message']}" for p in problems[:3])
-    return problem_reply(problem(400, "bad-request", detail, "", {"problems": problems}))
+    remedy = ""
+    if any(each["field"] == "body" for each in problems) and not _says_json(request):
+        remedy = "send JSON, and say so: content-type: application/json"
+    return problem_reply(problem(400, "bad-request", detail, remedy, {"problems": problems}))
+
+
+def _says_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
 
 
 def _no_route(request: Request, error: Exception) -> Response:
