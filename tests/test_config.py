@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tapes.config import API, DEFAULT_TAPE, PROXY, Settings, read_settings
+from tapes.config import API, DEFAULT_TAPE, INGEST, PROXY, STORAGE, Settings, read_settings
 from tapes.errors import BadRule, BadSetting
 from tapes.rows import NO_ORG
 from tests.commands import environment
@@ -94,7 +94,7 @@ def test_lists_and_tables_can_be_written_as_text() -> None:
         ("[proxy]\nlistne = 1", "proxy.listne"),
         ("proxy = 1", r"\[proxy\]"),
         ("[proxy]\npace = -1", "proxy.pace"),
-        ('[proxy]\npace = "fast"', "proxy.pace"),
+        ('[proxy]\npace = "fast"', "proxy.pace = 'fast': a number is needed"),
         ("[proxy]\npace = true", "proxy.pace"),
         ("[proxy]\ntape = 1", "proxy.tape"),
         ('[proxy]\nmode = "recrod"', "proxy.mode"),
@@ -153,3 +153,17 @@ def test_the_page_has_every_setting_with_its_variable_and_default() -> None:
     assert {key: (variable, default.strip("`")) for key, variable, default in rows} == {
         s.key: (s.variable, str(shown[s.key]).removesuffix(".0")) for s in PROXY
     }
+
+
+def test_a_folder_without_a_file_of_settings_says_so(in_tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"there is no config\.toml in \.") as caught:
+        read_settings(STORAGE, {}, config_dir=".")
+    assert caught.value.remedy.endswith("tapes init")
+
+
+def test_of_several_addresses_the_flag_of_the_wrong_one_is_named() -> None:
+    every = (*PROXY, *API, *INGEST)
+    with pytest.raises(BadSetting, match=r"^--api-listen: api\.listen = 'x'"):
+        read_settings(every, {"api.listen": "x"}, environ={})
+    with pytest.raises(BadSetting, match=r"^--listen: api\.listen = 'x'"):
+        read_settings(API, {"api.listen": "x"}, environ={})

@@ -67,3 +67,12 @@ def test_what_was_let_go_is_read_again(store: SqlStore, monkeypatch: pytest.Monk
     assert list(projector.check()) == []
     [listed] = store.project().sessions().items
     assert listed.session.turn_count == 2
+
+
+def test_a_session_that_is_remembered_is_derived_anew_where_nothing_came(store: SqlStore) -> None:
+    projector = Projector(store)
+    store.append([turn(0, 0)])
+    projector.drain()
+    store.mark_dirty()
+    progress = projector.drain()
+    assert (progress.derived, progress.failed) == (1, 0)

@@ -90,6 +90,29 @@ def findings(
     yield _speed()
 
 
+def of_log(
+    name: str, waiting: Mapping[str, int], spool: Mapping[str, int], folder: Path
+) -> Finding:
+    """What waits, or was set aside, on the way into a log that can be opened."""
+    failed, aside = waiting.get("failed", 0), spool["refused"] + spool["damaged"]
+    if aside:
+        what = f"{name}: {_many(aside, 'file')} of turns set aside in {folder}"
+        remedy = f"the log refused them, or they are damaged; look at them: ls -l {folder}"
+        return Finding("log", Level.WARNING, what, remedy)
+    if failed:
+        what = f"{name}: {_many(failed, 'session')} could not be derived"
+        return Finding("log", Level.WARNING, what, "try again, and see why: tapes derive")
+    if spool["turns"]:
+        what = f"{name}: {_many(spool['turns'], 'turn')} on disk in {folder}, not in it yet"
+        remedy = "whatever next serves with this log takes them in: tapes serve"
+        return Finding("log", Level.WARNING, what, remedy)
+    return Finding("log", Level.OK, f"{name} can be read, and nothing waits to come into it")
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 # --- upstreams and the clock ------------------------------------------------------------------
 
 

@@ -100,7 +100,10 @@ def _tenants(value: Any) -> dict[str, str]:
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("a number is needed")
-    number = float(value)
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError("a number is needed") from None
     if not 0 <= number < float("inf"):
         raise ValueError("a number from 0 up is needed")
     return number
@@ -265,7 +268,10 @@ def read_settings(
     sections = {setting.key.partition(".")[0] for setting in settings}
     for section in sections:
         _require_known(content.get(section, {}), section, settings, folder)
-    values = {s.key: _value(s, flags, environ, content, folder) for s in settings}
+    values = {
+        s.key: _value(s, (flags.get(s.key), _flag_of(s, settings)), environ, content, folder)
+        for s in settings
+    }
     if "proxy.upstreams" in values:
         values["proxy.upstreams"] = _with_project(values["proxy.upstreams"])
     return Settings(values, folder)
@@ -274,6 +280,11 @@ def read_settings(
 def _content(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadSetting(
+            f"there is no {FILE} in {file.parent}",
+            "name a folder that has one; to make one: tapes init",
+        ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadSetting(f"{file}: {error}", f"mend it there: ${{EDITOR:-vi}} {file}") from error
 
@@ -291,9 +302,16 @@ def _require_known(
         )
 
 
+def _flag_of(setting: Setting, settings: tuple[Setting, ...]) -> str:
+    """What sets it on the command line: of several that have a name, each with its section."""
+    section, _, name = setting.key.partition(".")
+    is_shared = sum(other.key.partition(".")[2] == name for other in settings) > 1
+    return f"--{section}-{name}" if is_shared else f"--{name.replace('_', '-')}"
+
+
 def _value(
     setting: Setting,
-    flags: Mapping[str, Any],
+    flag: tuple[Any, str],
     environ: Mapping[str, str],
     content: dict[str, Any],
     folder: Path | None,
@@ -302,7 +320,7 @@ def _value(
     sources = (
         (content.get(section, {}).get(name), f"{folder}/{FILE}"),
         (environ.get(setting.variable) or None, setting.variable),
-        (flags.get(setting.key), f"--{name.replace('_', '-')}"),
+        flag,
     )
     default = setting.default
     value = Value(None if default is None else setting.read(default), "default")

@@ -21,9 +21,9 @@ from tapes.capture.log import Log, News
 from tapes.capture.noticed import KEPT_HEADERS, Noticed
 from tapes.capture.spool import Spool
 from tapes.config import FOLDER
-from tapes.errors import TapesError, UnavailableStore
+from tapes.errors import TapesError, UnavailableStore, UnreadableStore
 from tapes.lanes import own_work
-from tapes.opening import Where, require_extra
+from tapes.opening import DEFAULT_STORE, Where, require_extra
 from tapes.prices import Prices
 from tapes.project import declared_secrets
 from tapes.projector import Projector
@@ -53,6 +53,11 @@ def open_store(where: Where) -> Store:
         store = open_postgres(where.dsn)
     else:
         folder = Path(where.path).parent
+        if Path(where.path).is_dir():
+            raise UnreadableStore(
+                f"{where.path} is a folder, and no log",
+                f"name the file: {Path(where.path) / DEFAULT_STORE}",
+            )
         if folder.name == FOLDER:
             with suppress(OSError):  # what is wrong shows when the file is opened
                 make_local(folder)

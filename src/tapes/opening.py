@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tapes.errors import MissingExtra
+from tapes.errors import BadSetting, MissingExtra
 from tapes.tape.beside import FOLDER
 
 DEFAULT_STORE = f"{FOLDER}/tapes.db"
@@ -38,8 +38,13 @@ class Where:
 
     @classmethod
     def of(cls, text: str) -> "Where":
-        """The place that a text names: a DSN, or the path of a file."""
+        """The place that a text names: a DSN, or the path of a file. Raises BadSetting."""
         is_dsn = text.startswith(("postgresql://", "postgres://")) or "dbname=" in text
+        if "://" in text and not is_dsn:
+            scheme = text.partition("://")[0]
+            raise BadSetting(
+                f"no log lies at {scheme}://…", "name a file, or a DSN that begins postgresql://"
+            )
         return cls(dsn=text) if is_dsn else cls(path=text)
 
     @classmethod

@@ -165,6 +165,9 @@ async def serve(plan: Plan, ready: Callable[[Served], object], stopped: asyncio.
             app, api = await _api_app(plan, store, projector, addresses, stack)
             await stack.enter_async_context(api_door.serving(app))
             stack.callback(api.changes.close)
+            watcher = None if proxy is None else proxy.desk.watcher
+            if isinstance(watcher, LogWatcher):
+                api.metrics.capture = watcher.counts
         if ingest_door is not None and plan.ingest is not None:
             wake = projector.wake if projector is not None else (lambda: None)
             ingest = plan.ingest[0](store, wake, addresses)

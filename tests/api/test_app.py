@@ -93,9 +93,11 @@ def test_readiness_asks_the_database(tmp_path: Path) -> None:
     store = open_sqlite(tmp_path / "a.db")
     with served(store) as client:
         assert got(client, "/healthz") == {"ready": True, "store": "ok"}
+        assert got(client, "/readyz") == {"ready": True, "store": "ok"}
         store.close()
         store.project = _gone  # type: ignore[method-assign, assignment]  # a database that went away
         assert client.get("/healthz").status_code == 503
+        assert client.get("/readyz").status_code == 503
         gone = refused(client, "/v1/stats", 503)
     assert gone["code"] == "unavailable-store"
 

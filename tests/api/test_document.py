@@ -42,7 +42,8 @@ def schema_of(document: Any, path: str, status: str = "200") -> Any:
         ("/v1/traces/{trace_id}", "/v1/traces/trc_sample-coding-1"),
         ("/v1/traces/{trace_id}/spans/{span_id}",
          "/v1/traces/trc_sample-coding-1/spans/toolu_01"),
-        ("/v1/turns/{turn_id}", "/v1/turns/1"), ("/healthz", "/healthz"), ("/ping", "/ping"),
+        ("/v1/turns/{turn_id}", "/v1/turns/1"), ("/healthz", "/healthz"), ("/readyz", "/readyz"),
+        ("/ping", "/ping"),
     ],
 )  # fmt: skip
 @pytest.mark.row("D4")

@@ -53,8 +53,8 @@ def test_what_was_exported_comes_back_in_a_log_of_either_kind(
     assert answer.headers["content-type"] == "application/x-ndjson"
     assert "sessions.jsonl" in answer.headers["content-disposition"]
     file.write_bytes(answer.content)
-    assert brought(other, (str(file),), NO_ORG) == {"new": 24, "known": 0}
-    assert brought(other, (str(file),), NO_ORG) == {"new": 0, "known": 24}
+    assert brought(other, (str(file),), NO_ORG) == {"new": 24, "known": 0, "erased": 0}
+    assert brought(other, (str(file),), NO_ORG) == {"new": 0, "known": 24, "erased": 0}
     Projector(other).drain()
     with served(other) as second:
         assert sorted(lines_of(second)) == sorted(lines_of(client))

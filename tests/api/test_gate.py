@@ -54,7 +54,7 @@ def test_where_tokens_are_set_nobody_is_answered_without(store: SqlStore) -> Non
             assert answer.headers["www-authenticate"] == "Bearer"
         assert client.get("/v1/sessions", headers=bearer("wrong")).status_code == 401
         assert client.get("/v1/sessions", headers={"x-tapes-token": READ}).status_code == 200
-        for path in ("/ping", "/healthz", "/swagger"):
+        for path in ("/ping", "/healthz", "/readyz", "/swagger"):
             assert client.get(path).status_code == 200, path
 
 

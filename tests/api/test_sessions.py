@@ -330,3 +330,13 @@ def test_an_item_says_whether_its_session_lives_as_of_each_answer() -> None:
         items = orjson.loads(orjson.dumps(told.items_of(lists, moment)))
         assert [item["id"] for item in items] == ids
         assert {item["live"] for item in items} == {lives}
+
+
+def test_a_body_that_does_not_say_that_it_is_json_is_told_to(client: httpx.Client) -> None:
+    path = f"/v1/sessions/{session_of(client, 'claude')['id']}"
+    as_curl_does = {"content-type": "application/x-www-form-urlencoded"}
+    answer = client.patch(path, content=b'{"pinned": true}', headers=as_curl_does)
+    assert answer.status_code == 400
+    assert answer.json()["remedy"].endswith("content-type: application/json")
+    wrong = client.patch(path, json={"tags": ["x"]}).json()
+    assert "remedy" not in wrong or "content-type" not in wrong["remedy"]

@@ -131,3 +131,13 @@ def test_a_request_is_not_sent_on_to_the_proxy_itself() -> None:
     assert routes.find("/v1/models", "http://127.0.0.1:8081").upstream.port == 8081
     with pytest.raises(BadSetting, match="where this proxy listens"):
         routes.find("/v1/models", "http://localhost:8080")
+
+
+@pytest.mark.parametrize("path", ["/v1/ingest", "/v1/ingest/batch", "/v1/traces", "/v1/logs"])
+def test_what_is_for_the_ingest_is_sent_to_no_provider_that_was_only_guessed(path: str) -> None:
+    with pytest.raises(BadSetting, match="is for the ingest") as refused:
+        Routes.of().find(f"{path}?key=SECRET")
+    assert f"http://127.0.0.1:8082{path}" in refused.value.remedy
+    assert "SECRET" not in str(refused.value)
+    assert Routes.of({}, "http://127.0.0.1:9999").find(path).target == path
+    assert Routes.of().find("/v1/traces/ingest").upstream.name == "openai"

@@ -74,6 +74,9 @@ def test_what_the_proxy_sees_is_a_session_in_the_api(tmp_path: Path) -> None:
             next(line for line in changes.iter_lines() if line.startswith("data:"))
         hits = httpx.get(server.url("api", "/v1/search?q=greet")).json()["items"]
         assert hits[0]["span"]["outcome"] == "live"
+        numbers = httpx.get(server.url("api", "/metrics")).text
+        assert 'tapes_capture{what="noticed"} 1\n' in numbers
+        assert 'tapes_capture{what="waiting on disk"} 0\n' in numbers
         told = httpx.get(server.url("api", "/v1/ingest"))
         assert server.said["addresses"]["ingest"] in told.json()["detail"]
         assert httpx.get(server.url("ingest", "/ping")).status_code == 200

@@ -3,6 +3,7 @@
 import json
 import stat
 import tomllib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 from tapes.cli.init import with_setting
 from tapes.cli.main import run
 from tapes.config import SETTINGS
+from tapes.projector import Projector
+from tapes.store.sqlite import open_sqlite
+from tests.turns import raw_turn
 
 
 def told(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
@@ -91,3 +95,13 @@ def test_the_status_says_what_is_there(
     assert run(["seed"]) == 0
     capsys.readouterr()
     assert told(capsys, "status", *nowhere)["log"]["sessions"] == 6
+
+
+def test_the_status_says_that_tokens_are_unknown(
+    in_tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(open_sqlite(in_tmp_path / ".tapes" / "tapes.db")) as store:
+        store.append([raw_turn(1, "/v1/chat/completions", {"model": "m", "messages": []}, {})])
+        Projector(store).drain()
+    assert run(["status"]) == 0
+    assert "tokens    - in, - out\n" in capsys.readouterr().out

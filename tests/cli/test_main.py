@@ -193,3 +193,17 @@ def test_json_stands_alone_on_standard_output(in_tmp_path: Path) -> None:
 def test_shells_can_complete_commands() -> None:
     done = tapes_command(_TAPES_COMPLETE="bash_complete", COMP_WORDS="tapes t", COMP_CWORD="1")
     assert "plain,tape" in done.stdout
+
+
+def test_whatever_is_said_to_type_is_a_command_that_there_is() -> None:
+    folder = Path(tapes.__file__).parent
+    typed = re.compile(r"\"[^\"]*: tapes ([a-z-]+) (?:[-A-Z…{<]|[\w-]+ [-A-Z…{<])")
+    said = {
+        (str(file.relative_to(folder)), name)
+        for file in folder.rglob("*.py")
+        for line in file.read_text().splitlines()
+        if not line.lstrip().startswith('"""')
+        for name in typed.findall(line)
+    }
+    assert len(said) > 10
+    assert {(file, name) for file, name in said if name not in COMMANDS} == set()

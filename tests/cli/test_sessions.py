@@ -1,6 +1,8 @@
 """Sessions from the command line: look, search, follow, erase, move, freeze."""
 
 import json
+import os
+import re
 import subprocess
 from decimal import Decimal
 from pathlib import Path
@@ -89,7 +91,7 @@ def test_a_session_is_shown_by_any_id(
 ) -> None:
     shown = typed(capsys, "sessions", "show", text)
     assert "its own id  5a3c9f1e-7d42" in shown
-    assert "Agent({'description': 'Find roundings'" in shown
+    assert 'Agent({"description": "Find roundings"' in shown
     assert told(capsys, "sessions", "show", text)["session"]["harness_id"] == "claude"
 
 
@@ -114,7 +116,10 @@ def test_what_is_exported_comes_back_in_another_log(
     assert told(capsys, "sessions", "export", "a.jsonl", "harness:claude")["rows"] == 8
     first = told(capsys, "sessions", "import", "a.jsonl", "--store", "b.db")
     again = told(capsys, "sessions", "import", "a.jsonl", "--store", "b.db")
-    assert (first, again) == ({"new": 8, "known": 0}, {"new": 0, "known": 8})
+    assert (first, again) == (
+        {"new": 8, "known": 0, "erased": 0},
+        {"new": 0, "known": 8, "erased": 0},
+    )
     one = told(capsys, "sessions", "show", CODING)
     other = told(capsys, "sessions", "show", CODING, "--store", "b.db")
     for whole in (one, other):
@@ -223,3 +228,108 @@ def test_a_turn_that_the_session_has_not_is_refused_before_a_tape_is_made(
     assert run(["freeze", CODING, "--until", "99999", "-o", "fork.jsonl"]) != 0
     assert "tapes sessions show" in capsys.readouterr().err
     assert not Path("fork.jsonl").exists()
+
+
+def failed(capsys: pytest.CaptureFixture[str], *args: str, status: int) -> str:
+    assert run(args) == status
+    return capsys.readouterr().err
+
+
+def test_a_log_that_is_named_and_not_there_is_an_error_and_is_not_made(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command_of in (["sessions", "list"], ["db", "check"], ["derive"], ["search", "x"]):
+        told_ = failed(capsys, *command_of, "--store", "typo.db", status=3)
+        assert told_.startswith("there is no log typo.db\n")
+    assert not (log / "typo.db").exists()
+
+
+def test_what_can_be_no_log_is_refused(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no log lies at mysql://" in failed(
+        capsys, "sessions", "list", "--store", "mysql://db.local/tapes", status=2
+    )
+    assert "a folder" in failed(capsys, "sessions", "list", "--store", ".", status=3)
+    assert not (log / "mysql:").exists()
+
+
+def test_nothing_found_is_not_an_empty_log(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert failed(capsys, "sessions", "list", "model:none", status=0) == "no session is so\n"
+    assert "no session yet" not in failed(capsys, "sessions", "list", "model:none", status=0)
+    assert failed(capsys, "search", "zyzzyva", status=1) == "nothing here has these words\n"
+
+
+def test_an_id_that_is_too_short_says_so(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for asked in (("sessions", "show", "5a3c"), ("search", "--id", "5a3c")):
+        told_ = failed(capsys, *asked, status=5 if asked[0] == "sessions" else 1)
+        assert "the id 5a3c; of a longer one at least 8 characters" in told_
+
+
+def test_a_value_that_cannot_be_read_is_shown_in_its_place(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for query, place in (("cost:>abc", 11), ("since:soon", 11), ("turns:many", 11)):
+        told_ = failed(capsys, "sessions", "list", "model:gpt", query, status=2)
+        assert f"(character {place})" in told_
+    assert "no field 'a' (character 1)" in failed(capsys, "search", "a:b", status=2)
+
+
+def test_turns_are_shown_by_the_numbers_that_until_takes(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = typed(capsys, "sessions", "show", "nightly-report-0412")
+    [number] = re.findall(r"\[turn (\d+), 0\.7 s", shown)
+    until = ("--until", number, "-o", "night.jsonl", "--no-test")
+    assert told(capsys, "freeze", "nightly-report-0412", *until)["added"] == 1
+
+
+def test_arguments_of_tools_are_shown_as_json(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 'Read({"path": "shop/invoice.py"})' in typed(capsys, "sessions", "show", CODING)
+
+
+def test_what_was_erased_is_not_said_to_be_there(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(capsys, "sessions", "export", "all.jsonl")
+    told(capsys, "sessions", "delete", CODING)
+    assert told(capsys, "sessions", "import", "all.jsonl") == {"new": 0, "known": 16, "erased": 8}
+    assert "8 were erased for good" in typed(capsys, "sessions", "import", "all.jsonl")
+
+
+def test_who_cannot_be_asked_is_told_how_to_erase_all_the_same(log: Path) -> None:
+    done = subprocess.run(
+        command("sessions", "delete", CODING),
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 130
+    assert done.stderr.endswith("nothing was erased; to erase without being asked: --yes\n")
+
+
+def test_damage_of_the_database_itself_is_told_not_stumbled_over(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open(".tapes/tapes.db", "r+b") as file:
+        file.seek(os.path.getsize(".tapes/tapes.db") // 2)
+        file.write(b"\xa5" * 8192)
+    told_ = told(capsys, "db", "check", status=1)
+    assert told_["damage"]
+
+
+def test_a_session_of_which_nothing_can_answer_makes_no_tape_and_says_so(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = typed(capsys, "sessions", "show", "nightly-report-0412")
+    number = min(re.findall(r"\[turn (\d+),", shown), key=int)  # a limit that was reached
+    asked = ("freeze", "nightly-report-0412", "--until", number, "-o", "none.jsonl")
+    told_ = failed(capsys, *asked, status=1)
+    assert told_.startswith("nothing went onto none.jsonl: no call of it can answer\nleft out: ")
+    assert told(capsys, *asked, status=1)["test"] is None
+    assert not (log / "none.jsonl").exists()
+    assert not (log / "test_none.py").exists()
+    gone = told(capsys, "sessions", "delete", "nightly-report-0412", "--dry-run")
+    assert gone["tapes"] == []

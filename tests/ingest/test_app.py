@@ -520,3 +520,10 @@ def test_the_contract_can_be_read(store: SqlStore) -> None:
         document = client.get("/openapi").json()
     validate(document)
     assert "/v1/ingest" in document["paths"]
+
+
+def test_a_wrong_method_is_told_in_json_as_all_errors_are(store: SqlStore) -> None:
+    with door(store) as client:
+        answer = client.get("/v1/ingest")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert answer.json() == {"error": "/v1/ingest does not have GET"}

@@ -9,6 +9,7 @@ from tapes.envelope import UNKNOWN
 from tapes.ingest import otlp
 from tapes.ingest.sessions import TraceSessions
 from tapes.jsontext import Json
+from tapes.projector import Projector
 from tapes.store.sql import SqlStore
 from tests.contracts.test_store import fill
 from tests.doors import derived, door
@@ -91,3 +92,16 @@ def test_the_sessions_of_another_tenant_are_no_home(store: SqlStore) -> None:
     stranger = store.project("22222222-2222-4222-8222-222222222222")
     assert store.project().homes([trace], [])[0][trace].harness_session_id == "mine"
     assert stranger.homes([trace], []) == ({}, {})
+
+
+def test_spans_that_come_one_by_one_leave_no_session_behind_when_the_last_names_it(
+    store: SqlStore,
+) -> None:
+    projector = Projector(store)
+    named = {"session.id": "talk", "openinference.span.kind": "CHAIN"}
+    with door(store) as client:
+        for each in (span("b", ANSWERED, parent="a"), span("a", named)):
+            client.post("/v1/traces", json=request(each))
+            assert projector.drain().failed == 0
+    [listed] = store.project().sessions().items
+    assert listed.session.harness_session_id == "talk"

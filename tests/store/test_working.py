@@ -7,6 +7,7 @@ import pytest
 from tapes import projector
 from tapes.derive.deriver import derive
 from tapes.projector import Pace, Projector
+from tapes.rows import NO_ORG
 from tapes.store.sql import SqlStore
 from tests.turns import chat, said
 
@@ -65,3 +66,16 @@ def test_what_takes_long_is_derived_a_few_at_a_time(
 ) -> None:
     monkeypatch.setattr(projector, "_LONG_S", 0.0)
     assert steps_of(store) == [4] * 10
+
+
+def test_what_was_set_aside_is_derived_anew_even_without_turns(store: SqlStore) -> None:
+    three_chats(store)
+    Projector(store).drain()
+    gone = "00000000-0000-5000-8000-000000000001"
+    store.mark_dirty(NO_ORG, [gone])
+    with store.take(1, ready_at=LATER, overdue_at=LATER) as work:
+        work.fail(work.taken[0], "as it was once")
+    assert store.counts()["waiting"]["failed"] == 1
+    assert store.mark_dirty() == 4
+    Projector(store).drain()
+    assert store.counts()["waiting"] == {"sessions": 0, "failed": 0, "unplaced": 0}

@@ -147,18 +147,20 @@ def _add_pages(app: FastAPI, document: Callable[[], dict[str, Json]]) -> None:
         """Whether somebody is there."""
         return reply(request, "pong")
 
-    @app.get(
-        "/healthz",
-        tags=["server"],
-        response_model=ReadyItem,
-        responses={503: {"model": ReadyItem, "description": "The database cannot be read"}},
-    )
+    is_ready: dict[str, Any] = {
+        "tags": ["server"],
+        "response_model": ReadyItem,
+        "responses": {503: {"model": ReadyItem, "description": "The database cannot be read"}},
+    }
+
+    @app.get("/healthz", **is_ready)
+    @app.get("/readyz", **is_ready)
     def ready(request: Request, core: TheCore) -> Response:
         """Whether the server can answer: it has asked the database."""
         try:
             core.store.project().seq()
-        except TapesError:
-            log.exception("the store does not answer")
+        except TapesError as error:  # whoever probes asks every few seconds
+            log.warning("the store does not answer: %s", error.message)
             return reply(request, {"ready": False, "store": "unavailable"}, 503)
         return reply(request, {"ready": True, "store": "ok"})
 
@@ -183,14 +185,22 @@ def _failed(_: Request, error: Exception) -> Response:
     return error_reply(error)
 
 
-def _unreadable(_: Request, error: Exception) -> Response:
+def _unreadable(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems: list[dict[str, Json]] = [
         {"field": ".".join(map(str, each["loc"])), "message": each["msg"], "code": each["type"]}
         for each in error.errors()
     ]
     detail = "; ".join(f"{p['field']}: {p['message']}" for p in problems[:3])
-    return problem_reply(problem(400, "bad-request", detail, "", {"problems": problems}))
+    remedy = ""
+    if any(each["field"] == "body" for each in problems) and not _says_json(request):
+        remedy = "send JSON, and say so: content-type: application/json"
+    return problem_reply(problem(400, "bad-request", detail, remedy, {"problems": problems}))
+
+
+def _says_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
 
 
 def _no_route(request: Request, error: Exception) -> Response:

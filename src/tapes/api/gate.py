@@ -39,7 +39,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 CALLER = "tapes.caller"
 
 # Pages that hold no data: a browser has to get them before it can send a token.
-OPEN_PATHS = frozenset({"/", "/ping", "/healthz", "/swagger"})
+OPEN_PATHS = frozenset({"/", "/ping", "/healthz", "/readyz", "/swagger"})
 OPEN_FOLDER = "/ui/"
 # What services are sent is bounded by their own limits; to call one is not to change the log.
 _SERVICES = re.compile(r"/v1/(cassettes|mcp)(/.*)?", re.IGNORECASE)

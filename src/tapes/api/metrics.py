@@ -5,7 +5,7 @@ Knows nothing of requests: it is told what became of each.
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -20,6 +20,8 @@ class Metrics:
         self._buckets: Counter[tuple[str, str, float]] = Counter()
         self._seconds: dict[tuple[str, str], float] = {}
         self._under_way = 0
+        # What became of calls on their way into the log, where they are captured in this process.
+        self.capture: Callable[[], Mapping[str, int]] = dict
 
     def begin(self) -> None:
         """A request came."""
@@ -46,6 +48,13 @@ class Metrics:
             lines += [
                 f"tapes_log{_labels(what=what, value=value)} {number}"
                 for value, number in sorted(numbers.items())
+            ]
+        captured = self.capture()
+        if captured:
+            lines += _head("tapes_capture", "gauge", "What became of calls that the proxy saw.")
+            lines += [
+                f"tapes_capture{_labels(what=what)} {number}"
+                for what, number in sorted(captured.items())
             ]
         return "\n".join(lines) + "\n"
 

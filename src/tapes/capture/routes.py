@@ -4,7 +4,7 @@
 
 Rule 1: `x-tapes-upstream` names the upstream, else the first segment of the path where that is
         the name of one, else the default upstream, else a header that only one provider's SDKs
-        send, else the shape of the path.
+        send, else the shape of the path. What is meant for the ingest is guessed to be for nobody.
 Rule 2: prefixes are taken off. The identity of a request holds the path that the upstream gets, so
         what was recorded through the proxy replays in process and the other way round.
 Rule 3: the target is passed on as it came, query string and all.
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urlsplit
 
+from tapes.doors import USUAL, WHAT, Door, door_of
 from tapes.errors import BadSetting
 from tapes.listening import Listen
 
@@ -186,6 +187,8 @@ class Routes:
         dialect: Dialect | None = next(
             (d for name, d in _SIGNS.items() if name in header_names), None
         )
+        if dialect is None and door_of("POST", target.partition("?")[0]) is Door.INGEST:
+            raise self._for_ingest(target)
         dialect = dialect or dialect_of(target)
         if dialect is None or not target.startswith("/") or target.startswith("/v1/v1/"):
             raise self._unroutable(target)
@@ -216,6 +219,14 @@ class Routes:
             # Models and files have the same paths everywhere; Ollama speaks OpenAI's API as well.
             by_shape = by_shape if by_name is Dialect.OLLAMA else by_name
         return Route(upstream, f"{upstream.path}{target}", by_shape or by_name or Dialect.OPENAI)
+
+    def _for_ingest(self, target: str) -> BadSetting:
+        # No provider has these paths: to guess one would send it what others captured.
+        path = target.partition("?")[0]
+        return BadSetting(
+            f"this is the proxy; {path} is for {WHAT[Door.INGEST]}",
+            f"send it there: {USUAL[Door.INGEST]}{path} if it listens nowhere else",
+        )
 
     def _unroutable(self, target: str) -> BadSetting:
         path = target.partition("?")[0]

@@ -2,18 +2,18 @@
 
 import click
 
+from tapes.cli.opened import opened, place_of
 from tapes.cli.output import json_option, write, write_json
-from tapes.config import STORAGE, read_settings
-from tapes.opening import Where
 
 _SHOWN = 50
 
 
 @click.command()
 @click.option("--check", is_flag=True, help="Only say what a rebuild would change; status 1 if so.")
+@click.option("--store", metavar="FILE|DSN", help="The log; .tapes/tapes.db.")
 @click.option("--config-dir", help="The folder of config.toml; ./.tapes or ~/.tapes if not said.")
 @json_option
-def derive(*, check: bool, config_dir: str | None, as_json: bool) -> int:
+def derive(*, check: bool, store: str | None, config_dir: str | None, as_json: bool) -> int:
     """Make sessions, traces and spans anew from the log.
 
     What is there already is as it would be made; --check proves it: it rebuilds everything beside
@@ -25,20 +25,16 @@ def derive(*, check: bool, config_dir: str | None, as_json: bool) -> int:
       tapes derive --check
     """
     # They bring the database's parts with them; --help should not wait for them.
-    from tapes.keeping import open_projector, open_store
+    from tapes.keeping import open_projector
 
-    where = Where.in_settings(read_settings(STORAGE, {}, config_dir=config_dir))
-    store = open_store(where)
-    try:
-        projector = open_projector(store)
+    with opened(store, config_dir) as log:
+        projector = open_projector(log)
         if not check:
-            store.mark_dirty()
+            log.mark_dirty()
         progress = projector.drain()
         differences = list(projector.check()) if check else []
-    finally:
-        store.close()
     told = {
-        "store": str(where),
+        "store": str(place_of(store, config_dir)),
         "derived": progress.derived,
         "changed": progress.changed,
         "failed": progress.failed,

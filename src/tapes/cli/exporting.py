@@ -16,7 +16,7 @@ from tapes.errors import ForeignFile, UnwritableTape
 from tapes.exporting import Export, Form, sessions_found
 from tapes.redact import Redactor
 from tapes.rows import NO_ORG, RawTurn
-from tapes.store.base import Kept, Project, Store
+from tapes.store.base import Project, Store
 from tapes.store.filters import Condition
 from tapes.turnlines import cleaned, turn_of
 
@@ -62,7 +62,7 @@ def brought(
     passed.
     """
     clean = redactor or Redactor(keep=KEPT_HEADERS)
-    done = {"new": 0, "known": 0}
+    done = {"new": 0, "known": 0, "erased": 0}
     for name in files:
         batch: list[RawTurn] = []
         for read in _turns(name):
@@ -78,7 +78,7 @@ def brought(
 
 def _append(log: Store, batch: list[RawTurn], done: dict[str, int]) -> None:
     for receipt in log.append(batch) if batch else ():
-        done["new" if receipt.kept is Kept.NEW else "known"] += 1
+        done[receipt.kept.value] += 1
     batch.clear()
 
 

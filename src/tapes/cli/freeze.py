@@ -50,6 +50,8 @@ def freeze(
     means its last call). An agent that is run with it in mode record is answered from the tape up
     to there, and goes on live.
 
+    Status 1 where no call of the session can answer; then there is no tape and no test.
+
     \b
     Example:
       tapes freeze 5a3c9f1e -o tests/tapes/invoice.jsonl
@@ -77,9 +79,13 @@ def freeze(
             done = frozen(turns, opened)
         finally:
             opened.close()
-        log.note_tape(session.id, tape)
-        log.note("freeze", by="command line", details=_noted(session.id, tape, until))
-    if target is not None and (done.added or done.there_already):
+        answers = done.added + done.there_already
+        if answers:
+            log.note_tape(session.id, tape)
+            log.note("freeze", by="command line", details=_noted(session.id, tape, until))
+    if not answers:
+        target = None
+    if target is not None:
         relative = os.path.relpath(tape, target.parent)
         agent = session.agent_name or session.harness_id
         text = module_for(tape, relative, agent=agent, session=session.id)
@@ -97,8 +103,11 @@ def freeze(
                 "left_out": [{"turn": n.place, "why": n.text} for n in left_out],
             }
         )
-        return 0
-    write(f"{tape}: {count(done.added, 'answer')} added, {done.there_already} there already")
+        return 0 if answers else 1
+    if answers:
+        write(f"{tape}: {count(done.added, 'answer')} added, {done.there_already} there already")
+    else:
+        note(f"nothing went onto {tape}: no call of it can answer")
     if done.secrets:
         names = ", ".join(f"{name} {n}" for name, n in sorted(done.secrets.items()))
         write(f"secrets taken out: {names}")
@@ -106,7 +115,7 @@ def freeze(
         write(f"{target}: replays it; run it with: pytest {target}")
     for each in left_out[:_SHOWN]:
         note(f"left out: {each.place}: {each.text}")
-    return 0
+    return 0 if answers else 1
 
 
 def _noted(session_id: str, tape: str, until: str | None) -> dict[str, str]:

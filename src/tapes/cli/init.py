@@ -274,7 +274,7 @@ def _tell(told: dict[str, Any]) -> None:
     log = told["log"]
     facts(
         ("settings", told["folder"] or "none: the defaults hold (tapes init makes a file)"),
-        ("log", told["store"] if log else f"{told['store']}: {told.get('error', 'not there')}"),
+        ("log", told["store"] if log else told.get("error", f"{told['store']}: not there")),
         ("api", f"{told['api']} {'answers' if told['api_answers'] else 'does not answer'}"),
         ("proxy", f"{told['proxy']} {'answers' if told['proxy_answers'] else 'does not answer'}"),
     )
@@ -282,9 +282,14 @@ def _tell(told: dict[str, Any]) -> None:
         facts(
             ("sessions", log["sessions"]),
             ("traces", log["traces"]),
-            ("tokens", f"{log['input_tokens']} in, {log['output_tokens']} out"),
+            ("tokens", _tokens(log["input_tokens"], log["output_tokens"])),
             ("waiting", _waiting(log["counts"].get("waiting", {}))),
         )
+
+
+def _tokens(read: int | None, written: int | None) -> str:
+    """Sums for people; what is unknown is not zero."""
+    return f"{'-' if read is None else read} in, {'-' if written is None else written} out"
 
 
 _WAITING = {"sessions": "session", "failed": "failed session", "unplaced": "unplaced turn"}

@@ -1,6 +1,7 @@
 """The log that a command works on, opened for it; and sessions by whatever id a person has."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -8,10 +9,10 @@ from uuid import UUID
 import click
 
 from tapes.config import STORAGE, read_settings
-from tapes.errors import BadSetting, UnknownId
-from tapes.opening import Where
+from tapes.errors import BadSetting, UnknownId, UnreadableStore
+from tapes.opening import DEFAULT_STORE, Where
 from tapes.rows import NO_ORG
-from tapes.store.base import Listed, Project, Store
+from tapes.store.base import SHORTEST, Listed, Project, Store
 
 
 def store_options(command: Any) -> Any:
@@ -34,12 +35,20 @@ def place_of(store: str | None, config_dir: str | None) -> Where:
 
 
 @contextlib.contextmanager
-def opened(store: str | None, config_dir: str | None) -> Iterator[Store]:
-    """The log, made where there is none. Raises what opening it raises."""
+def opened(store: str | None, config_dir: str | None, *, may_make: bool = False) -> Iterator[Store]:
+    """The log, made where there is none; one that is named on the command line only by who may.
+
+    Raises what opening it raises, and UnreadableStore where a file that is named is not there.
+    """
     # It brings the database's parts with it; --help should not wait for them.
     from tapes.keeping import open_store
 
-    log = open_store(place_of(store, config_dir))
+    place = place_of(store, config_dir)
+    if store is not None and place.dsn is None and not (may_make or os.path.exists(place.path)):
+        raise UnreadableStore(
+            f"there is no log {place}", f"name the file of one, as in: --store {DEFAULT_STORE}"
+        )
+    log = open_store(place)
     try:
         yield log
     finally:
@@ -70,9 +79,21 @@ def session_by(found: Project, text: str) -> Listed:
         if listed is not None:
             return listed
     if not ids:
-        raise UnknownId(f"nothing here has the id {text}", "see what there is: tapes sessions list")
+        raise UnknownId(
+            f"nothing here has the id {text}{too_short(text)}",
+            "see what there is: tapes sessions list",
+        )
     shown = ", ".join(sorted(ids)[:5])
     raise UnknownId(f"{len(ids)} sessions have an id that begins with {text}: {shown}", "say more")
+
+
+def too_short(text: str) -> str:
+    """What to add where nothing has an id that is too short to look for ids that begin so."""
+    return (
+        ""
+        if len(text) >= SHORTEST
+        else f"; of a longer one at least {SHORTEST} characters are needed"
+    )
 
 
 def _ids_of(found: Project, text: str) -> set[str]:

@@ -3,7 +3,7 @@
 import click
 
 from tapes.api.items import found_item, hit_item
-from tapes.cli.opened import project, store_options
+from tapes.cli.opened import project, store_options, too_short
 from tapes.cli.output import json_option, note, shows_color, when, write, write_json
 from tapes.rows import time_text
 from tapes.store.base import MOST, Excerpt
@@ -45,6 +45,8 @@ def search(
                 write_json({"items": [found_item(each) for each in found]})
             for each in () if as_json else found:
                 write(f"{each.noun.value[:-1]:8} {each.id}  session {(each.session_id or '-')[:8]}")
+            if not found:
+                note(f"nothing here has the id {text}{too_short(text)}")
             return 0 if found else 1
         page = log.search(parse(text), limit=limit)
     if as_json:
@@ -60,6 +62,8 @@ def search(
         note(remark)
     if page.next_cursor:
         note("there are more: --limit shows them")
+    if not page.items:
+        note("nothing here has these words")
     return 0 if page.items else 1
 
 

@@ -22,7 +22,7 @@ def seed(*, store: str | None, org: str, config_dir: str | None, as_json: bool) 
     from tapes.keeping import open_projector
     from tapes.seeding import seed as put
 
-    with opened(store, config_dir) as log:
+    with opened(store, config_dir, may_make=True) as log:
         seeded = put(log, org)
         open_projector(log).drain()
         where = log.name

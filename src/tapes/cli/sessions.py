@@ -38,7 +38,7 @@ _MARKS = {Status.ERROR: "red", Status.ABORTED: "yellow", Status.MISSING: "yellow
 
 @click.group()
 def sessions() -> None:
-    """Look at what agents did: list sessions, show one, erase, export, compare.
+    """Look at what agents did: list sessions, show one, erase, export, import.
 
     QUERY is words that stand in it, and fields: `model:claude*`, `has:error`, `cost:>0.5`,
     `since:24h`, `tag:review`. See `docs/sessions.md`.
@@ -86,7 +86,9 @@ def list_(
             table.row(listed)
             shown += 1
         total = log.count(Noun.SESSIONS, where)
-        if not total.value:
+        if not total.value and text:
+            note("no session is so")
+        elif not total.value:
             note("no session yet: tapes seed puts samples there, tapes serve captures your own")
         elif shown < total.value:
             more = "" if total.exact else "more than "
@@ -246,6 +248,8 @@ def _show_span(span: Span, depth: int, *, full: bool) -> None:
     }.get(span.kind, lambda: span.name)()
     facts_of = [_length(span.duration_ns)]
     if span.kind is SpanKind.LLM:
+        if span.raw_turn_id is not None:
+            facts_of.insert(0, f"turn {span.raw_turn_id}")
         facts_of.append(span.model or span.request_model)
         if span.outcome not in ("", "live"):
             facts_of.append(span.outcome)
@@ -262,7 +266,11 @@ def _said(span: Span, full: bool) -> str:
 
 
 def _texts(blocks: tuple[dict[str, Any], ...], name: str) -> str:
-    return " ".join(str(block[name]) for block in blocks if block.get(name))
+    return " ".join(_text(block[name]) for block in blocks if block.get(name))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _cut(text: str, full: bool) -> str:
@@ -302,7 +310,7 @@ def delete(
         plan = log.erase(ids, reason=reason, by="command line", dry_run=True)
         if not (dry_run or yes or as_json):
             many = count(plan.sessions, "session"), count(plan.turns, "turn"), size(plan.bytes)
-            click.confirm(f"erase {', '.join(many)} for good?", abort=True, err=True)
+            _confirm(f"erase {', '.join(many)} for good?")
         done = plan
         if not dry_run:
             done = log.erase(ids, reason=reason, by="command line")
@@ -318,6 +326,14 @@ def delete(
         note(f"a backup still holds it: {path}")
     for path in done.unsearched:
         note(f"it may hold some of it, what is damaged in it cannot be searched: {path}")
+
+
+def _confirm(question: str) -> None:
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort:
+        note("nothing was erased; to erase without being asked: --yes")
+        raise
 
 
 # --- out and in -------------------------------------------------------------------------------
@@ -403,13 +419,14 @@ def import_(
     from tapes.keeping import cleaner_of, open_projector
 
     redactor = cleaner_of(place_of(store, config_dir))
-    with opened(store, config_dir) as log:
+    with opened(store, config_dir, may_make=True) as log:
         done = brought(log, files, org, redactor)
         open_projector(log).drain()
     if as_json:
         write_json(done)
     else:
-        write(f"{count(done['new'], 'turn')} added, {done['known']} there already")
+        gone = f", {done['erased']} were erased for good" if done["erased"] else ""
+        write(f"{count(done['new'], 'turn')} added, {done['known']} there already{gone}")
 
 
 # --- compare ----------------------------------------------------------------------------------

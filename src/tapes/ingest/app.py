@@ -24,6 +24,7 @@ from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -96,7 +97,14 @@ def ingest_app(
         Route("/v1/metrics", otel.metrics, methods=["POST"]),
     ]
     senders = Senders(access or Access(), tenants or {}, org_id)
-    return guarded(Starlette(routes=routes), senders, addresses)
+    inner = Starlette(routes=routes, exception_handlers={405: _wrong_method})
+    return guarded(inner, senders, addresses)
+
+
+async def _wrong_method(request: Request, error: Exception) -> Response:
+    allow = error.headers if isinstance(error, HTTPException) else None
+    told = f"{request.url.path} does not have {request.method}"
+    return JSONResponse({"error": told}, status_code=405, headers=allow)
 
 
 async def _ping(_request: Request) -> Response:

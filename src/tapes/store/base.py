@@ -49,6 +49,8 @@ class Receipt:
 
 LIMIT = 50
 MOST = 200
+# Shorter beginnings of ids name too many things; a whole id may be shorter.
+SHORTEST = 8
 # Of how many spans a histogram counts each one.
 MOST_SPREAD = 100_000
 

@@ -35,7 +35,9 @@ from tapes.store.tables import (
 def unknown(noun: str, *ids: object) -> UnknownId:
     """The error for ids that nothing has."""
     listed = ", ".join(map(str, ids))
-    return UnknownId(f"there is no {noun} {listed}", "look it up by a part of it: tapes find …")
+    return UnknownId(
+        f"there is no {noun} {listed}", "look it up by a part of it: tapes search --id …"
+    )
 
 
 def note_in_audit(

@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from tapes.errors import BadCursor, BadQuery
 from tapes.rows import Span
-from tapes.store.base import MOST, Excerpt, Found, Hit, Noun, Page
+from tapes.store.base import MOST, SHORTEST, Excerpt, Found, Hit, Noun, Page
 from tapes.store.database import Database, Either, Every, Term, Wanted
 from tapes.store.fields import uuid_range
 from tapes.store.filters import EVERYTHING, All, Condition, Field, Has, Not, Some, Text, texts_in
@@ -318,6 +318,7 @@ class Search:
         """One page of hits. Raises BadQuery and BadCursor."""
         wanted = _candidates(self.where)
         if wanted is None:
+            self.compile(self.where)  # a field that is wrong is what the person wants to hear of
             raise BadQuery(
                 "there are no words to look for", 0, "write some, or use the list of spans"
             )
@@ -403,9 +404,6 @@ def _read_cursor(cursor: str) -> tuple[int, int | None]:
 
 
 # --- ids --------------------------------------------------------------------------------------
-
-# Shorter beginnings of ids name too many things; a whole id may be shorter.
-SHORTEST = 8
 
 
 def find_ids(connection: Connection, org_id: str, text: str, limit: int) -> tuple[Found, ...]:

@@ -174,10 +174,16 @@ class SqlStore:
 
     def check(self) -> tuple[str, ...]:
         """What is damaged: in the database's own structure, then turn by turn."""
-        found = list(self.database.damage())
-        for org_id in self.orgs():
-            found += self._damaged_turns(org_id)
-        return tuple(found)
+        found = list[str]()
+        for looked in (self.database.damage, *(self._damage_of(org_id) for org_id in self.orgs())):
+            try:
+                found += looked()
+            except DamagedStore as error:  # so much that there is no reading on
+                found.append(error.message)
+        return tuple(dict.fromkeys(found))
+
+    def _damage_of(self, org_id: str) -> Callable[[], list[str]]:
+        return lambda: self._damaged_turns(org_id)
 
     def _damaged_turns(self, org_id: str) -> list[str]:
         found, after = list[str](), 0

@@ -1,5 +1,6 @@
 """What people type for numbers, money, lengths of time and moments.
 
+A `place` is where in a query it stands; what stands in none has no place to be told.
 Knows nothing of fields or databases.  Pure.
 """
 
@@ -18,17 +19,17 @@ _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|h|d|w)?")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
-def number(text: str, place: int = 0) -> int:
+def number(text: str, place: int | None = None) -> int:
     """A whole number: 120, 10k, 1.5M."""
     scale = _SCALES.get(text[-1:].lower(), 1) if text[-1:].isalpha() else 1
     digits = text[:-1] if text[-1:].isalpha() and text[-1:].lower() in _SCALES else text
     try:
         return int(Decimal(digits) * scale)
     except (InvalidOperation, OverflowError, ValueError):
-        raise BadQuery(f"{text!r} is not a number", place, "write 120, 10k or 1.5M") from None
+        raise _unread(f"{text!r} is not a number", place, "write 120, 10k or 1.5M") from None
 
 
-def dollars(text: str, place: int = 0) -> Decimal:
+def dollars(text: str, place: int | None = None) -> Decimal:
     """An amount: 0.5, $2."""
     try:
         amount = Decimal(text.removeprefix("$"))
@@ -36,18 +37,18 @@ def dollars(text: str, place: int = 0) -> Decimal:
             return amount
     except InvalidOperation:
         pass
-    raise BadQuery(f"{text!r} is not an amount", place, "write a number, as in cost:>0.5")
+    raise _unread(f"{text!r} is not an amount", place, "write a number, as in cost:>0.5")
 
 
-def length(text: str, place: int = 0) -> int:
+def length(text: str, place: int | None = None) -> int:
     """A length of time in nanoseconds: 500ms, 2s, 3m; without a unit seconds."""
     found = _LENGTH.fullmatch(text.strip().lower())
     if found is None:
-        raise BadQuery(f"{text!r} is not a length of time", place, "write 500ms, 2s, 3m, 1h or 2d")
+        raise _unread(f"{text!r} is not a length of time", place, "write 500ms, 2s, 3m, 1h or 2d")
     return int(Decimal(found[1]) * _UNITS[found[2] or "s"])
 
 
-def moment(text: str, now: int, place: int = 0) -> int:
+def moment(text: str, now: int, place: int | None = None) -> int:
     """A moment: a day, a time (RFC 3339), or how long ago it was (24h)."""
     if _DAY.fullmatch(text):
         text = f"{text}T00:00:00Z"
@@ -56,14 +57,19 @@ def moment(text: str, now: int, place: int = 0) -> int:
         return told
     if _LENGTH.fullmatch(text.strip().lower()) and not text.isdigit():
         return now - length(text, place)
-    raise BadQuery(
+    raise _unread(
         f"{text!r} is not a time", place, "write 2026-07-01, 2026-07-01T12:00:00Z or 24h (ago)"
     )
 
 
-def truth(text: str, place: int = 0) -> bool:
+def truth(text: str, place: int | None = None) -> bool:
     """Yes or no."""
     said = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
     if text.lower() not in said:
-        raise BadQuery(f"{text!r} is neither yes nor no", place)
+        raise _unread(f"{text!r} is neither yes nor no", place, "write yes or no")
     return said[text.lower()]
+
+
+def _unread(what: str, place: int | None, remedy: str) -> BadQuery:
+    told = "" if place is None else f" (character {place + 1})"
+    return BadQuery(what + told, place or 0, remedy)

@@ -126,15 +126,23 @@ class Working:
     # --- deriving anew
 
     def mark(self, org_id: str | None, session_ids: Iterable[str]) -> int:
-        """Have sessions derived: these, all of a tenant, or all."""
+        """Have sessions derived: these, all of a tenant, or all.
+
+        All are also those that were set aside, even where the log has no turn of them any more.
+        """
         with self._database.writing() as connection:
-            chosen = [(str(org_id), s) for s in session_ids]
+            chosen = {(str(org_id), s) for s in session_ids}
             if not chosen:
-                ask = select(raw_turns.c.org_id, raw_turns.c.session_id).distinct()
-                ask = ask.where(raw_turns.c.session_id.is_not(None))
+                of_log = select(raw_turns.c.org_id, raw_turns.c.session_id).distinct()
+                of_log = of_log.where(raw_turns.c.session_id.is_not(None))
+                aside = select(dirty.c.org_id, dirty.c.session_id).where(
+                    dirty.c.failed.is_not(None)
+                )
                 if org_id is not None:
-                    ask = ask.where(raw_turns.c.org_id == org_id)
-                chosen = [(row.org_id, row.session_id) for row in connection.execute(ask)]
+                    of_log = of_log.where(raw_turns.c.org_id == org_id)
+                    aside = aside.where(dirty.c.org_id == org_id)
+                for ask in (of_log, aside):
+                    chosen |= {(row.org_id, row.session_id) for row in connection.execute(ask)}
             mark_dirty(self._database, connection, sorted(chosen), time.time_ns())
             return len(chosen)
 
