@@ -1,10 +1,7 @@
 """What the projector remembers of sessions: enough to be quick, and no more."""
 
-import gc
-
 import pytest
 
-from tapes.derive.deriver import Memory
 from tapes.projector import Projector
 from tapes.rows import RawTurn
 from tapes.store.sql import SqlStore
@@ -26,33 +23,27 @@ def turn(session: int, number: int) -> RawTurn:
     )
 
 
-def remembered() -> int:
-    """How many sessions any projector remembers."""
-    gc.collect()
-    return sum(isinstance(each, Memory) for each in gc.get_objects())
-
-
 def test_a_session_that_goes_on_is_remembered_until_it_has_rested(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, projector = remembered(), Projector(store)
+    projector = Projector(store)
     store.append([turn(0, 0)])
     projector.drain()
-    assert remembered() == before + 1
+    assert projector.remembered == 1
     monkeypatch.setattr("tapes.projector._KEPT_S", 0.0)
     projector.step()  # with nothing to do
-    assert remembered() == before
+    assert projector.remembered == 0
 
 
 def test_many_short_sessions_are_not_all_remembered(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tapes.projector._REMEMBERED", 500_000)
-    before, projector = remembered(), Projector(store)
+    projector = Projector(store)
     for session in range(40):
         store.append([turn(session, number) for number in range(3)])
         projector.drain()
-    assert 1 <= remembered() - before <= 5
+    assert 1 <= projector.remembered <= 5
 
 
 def test_what_was_let_go_is_read_again(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:

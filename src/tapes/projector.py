@@ -103,6 +103,11 @@ class Projector:
         self._woken = threading.Event()
         self.total = Progress()
 
+    @property
+    def remembered(self) -> int:
+        """How many sessions go on, as far as it knows."""
+        return len(self._live)
+
     # --- running
 
     def run(self, stop: threading.Event) -> None:
