@@ -85,7 +85,7 @@ _LONGEST_REST_S = 0.6
 _LONG_S = 0.2
 # A session is remembered so long after its last turn, and all of them together in so much memory.
 _KEPT_S = 60.0
-_REMEMBERED = 64 * 1024 * 1024
+_REMEMBERED = 256 * 1024 * 1024
 # What is remembered of a turn beside its text, which the next one says again: measured.
 _OF_A_TURN = 35_000
 

@@ -36,7 +36,7 @@ from tapes.store.turnforms import Prepared
 STEP = 256
 # How many bodies of a lineage are remembered, and how many bytes of all.
 _REMEMBERED = 24
-_BYTES = 32 * 1024 * 1024
+_BYTES = 64 * 1024 * 1024
 # What one takes beside its bytes: most lineages of a log are of one short body.
 _OF_A_BASE = 400
 # How many are read where none is remembered.

@@ -21,7 +21,7 @@ from tapes.store.tables import corrections, raw_turns, skips
 from tapes.store.turnforms import restored
 
 # How many bytes of bodies a reader of many turns remembers: the next ones go on from them.
-_REMEMBERED = 24 * 1024 * 1024
+_REMEMBERED = 48 * 1024 * 1024
 # What one takes beside its bytes.
 _OF_A_BODY = 200
 _AT_ONCE = 64
