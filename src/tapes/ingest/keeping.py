@@ -86,7 +86,7 @@ class Keeper:
         if self._work is None or self._work.done():
             self._work = loop.create_task(self._run())
         # A sender that leaves takes nothing back: its turns may be in the middle of a transaction.
-        return await asyncio.shield(receipts)
+        return await receipts
 
     async def _run(self) -> None:
         while self._waiting:

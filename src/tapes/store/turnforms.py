@@ -18,7 +18,7 @@ from typing import Any
 
 from tapes.envelope import Envelope
 from tapes.exchange import Exchange, Piece, Request, Response, State
-from tapes.jsontext import Json
+from tapes.jsontext import Json, fast_canonical
 from tapes.rows import NO_ORG, Outcome, RawTurn, Source, session_id_of
 from tapes.store.columns import whole
 from tapes.store.packing import NotPacked, spread, squeezed
@@ -159,7 +159,7 @@ def _rest(turn: RawTurn, answer: bytes) -> bytes:
         parts.append(_exact(turn.reduced))
         head["reduced"] = len(parts[-1])
     head["answer"] = len(answer)
-    text = _exact(head)
+    text = fast_canonical(head) or _exact(head)  # names, numbers and texts: either way the same
     return b"".join((len(text).to_bytes(4, "big"), text, *parts))
 
 
@@ -196,13 +196,14 @@ def _piece_table(turn: RawTurn) -> tuple[bytes, bytes]:
     assert turn.exchange is not None
     pieces = turn.exchange.response.pieces
     lengths = array("I", [len(piece.data) for piece in pieces]).tobytes()
-    times = [piece.at for piece in pieces]
-    ticks = [round(at * _TICKS) if 0 <= at < 400_000 else -1 for at in times]
-    steps = [after - before for before, after in zip([0, *ticks], ticks, strict=False)]
-    exact = all(tick / _TICKS == at for tick, at in zip(ticks, times, strict=True))
-    if exact and all(step >= 0 for step in steps):
-        return array("I", steps).tobytes(), lengths
-    return array("d", times).tobytes(), lengths
+    steps, before = array("I"), 0
+    for piece in pieces:
+        tick = round(piece.at * _TICKS) if 0 <= piece.at < 400_000 else -1
+        if tick < before or tick / _TICKS != piece.at:
+            return array("d", [each.at for each in pieces]).tobytes(), lengths
+        steps.append(tick - before)
+        before = tick
+    return steps.tobytes(), lengths
 
 
 def restored(row: Mapping[Any, Any], body: bytes) -> RawTurn:
