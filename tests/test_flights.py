@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import os
 import signal
 import threading
 import weakref
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tapes.flights import Flight, Flights, flights_of
+from tests.openfiles import open_below
 from tests.running import run, start
 
 KEY, OTHER = "a" * 64, "b" * 64
@@ -136,15 +136,12 @@ def test_a_forked_child_does_not_take_its_parents_calls_for_its_own(tmp_path: Pa
 
 
 def test_a_lock_file_is_open_only_while_a_call_is_under_way(tmp_path: Path) -> None:
-    def opened() -> int:
-        return len(os.listdir("/proc/self/fd" if os.path.exists("/proc") else "/dev/fd"))
-
-    before = opened()
     for number in range(100):
         flight = flights_of(tmp_path / f"{number}.lock").take(KEY)
         assert flight is not None
+        assert open_below(tmp_path) == 1
         flight.land()
-    assert opened() == before
+    assert open_below(tmp_path) == 0
 
 
 def test_a_lock_holds_on_while_another_call_of_the_same_tape_lands(tmp_path: Path) -> None:

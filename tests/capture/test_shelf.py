@@ -1,6 +1,5 @@
 """The tapes of a proxy by their names, however many a folder has."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from tapes.capture.shelf import Shelf
 from tapes.cassette import Cassette
 from tapes.tape.base import Tape
 from tapes.tape.jsonl import JsonlTape
+from tests.openfiles import open_below
 
 ASKED = {"prompt": "hello"}
 
@@ -26,17 +26,12 @@ def folder_of(folder: Path, names: list[str]) -> Path:
     return folder
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd" if os.path.exists("/proc") else "/dev/fd"))
-
-
 def test_however_many_tapes_clients_name_few_are_open(tmp_path: Path) -> None:
     names = [f"t{number}" for number in range(300)]
     shelf = Shelf(folder=folder_of(tmp_path, names), opened=opened)
-    before = descriptors()
     for name in names:
         assert shelf.find(name).call(ASKED) == "hi"
-    assert descriptors() - before < 150
+    assert open_below(tmp_path) < 150
     assert len(list(shelf)) < 150
     assert shelf.find(names[0]).call(ASKED) == "hi"
     shelf.close()
@@ -81,14 +76,13 @@ def test_tapes_that_were_declared_are_never_let_go(tmp_path: Path) -> None:
 def test_a_tape_at_rest_has_no_file_open_and_goes_on_when_it_is_asked(
     tmp_path: Path, *, writes: bool
 ) -> None:
-    before = descriptors()
     cassette = Cassette(
         folder_of(tmp_path, []) / "first.jsonl", "record", lambda r: str(r["prompt"]), latch=True
     )
     assert isinstance(cassette.tape, JsonlTape)
     assert cassette.call({"prompt": "new"} if writes else ASKED)
     cassette.rest()
-    assert descriptors() == before
+    assert open_below(tmp_path) == 0
     assert cassette.call(ASKED) == "hi"
     assert cassette.call({"prompt": "another"}) == "another"
     cassette.close()
