@@ -137,4 +137,3 @@ def test_nothing_is_kept_of_tenants_to_whom_nobody_listens(store: SqlStore) -> N
 
     asyncio.run(all_of_them())
     assert watches() <= before
-    del told
