@@ -28,7 +28,7 @@ from tapes.tape.jsonl import JsonlTape
 from tests.tape.homes import plain
 
 def open_files():
-    return len(os.listdir("/proc/self/fd"))
+    return len(os.listdir("/dev/fd"))
 
 before = open_files()
 tape = JsonlTape(sys.argv[1])
@@ -40,7 +40,6 @@ assert open_files() == before
 """
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no list of open files here")
 def test_a_tape_that_nobody_closed_keeps_no_file_open(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _NOBODY_CLOSES, str(tmp_path / "t.jsonl")]
     subprocess.run(command, check=True, timeout=60)
