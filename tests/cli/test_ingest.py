@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import httpx
 import pytest
@@ -163,27 +164,35 @@ def test_where_nobody_is_there_the_remedy_is_said(tmp_path: Path) -> None:
     assert "start it: tapes serve ingest" in ended.err
 
 
-def test_a_file_that_grows_is_followed(tmp_path: Path) -> None:
-    lines = (DATA / "claude" / f"{CLAUDE}.jsonl").read_text().splitlines(keepends=True)
-    file = tmp_path / "session.jsonl"
-    file.write_text("".join(lines[:2]))
-    with serving_ingest(cwd=tmp_path) as door:
+@contextlib.contextmanager
+def following(path: Path, cwd: Path) -> Iterator[IO[bytes]]:
+    """What a command says that follows transcripts, until it is told to end."""
+    with serving_ingest(cwd=cwd) as door:
         process = subprocess.Popen(
-            command("ingest", "transcript", str(file), "--follow", "--to", door.address),
-            cwd=tmp_path,
+            command("ingest", "transcript", str(path), "--follow", "--to", door.address),
+            cwd=cwd,
             env=environment(),
             stdout=subprocess.PIPE,
         )
         try:
             assert process.stdout is not None
-            assert b"2 records" in process.stdout.readline()
-            file.write_text("".join(lines))
-            assert b"8 records" in process.stdout.readline()
+            yield process.stdout
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE_S) == 130
+            assert process.stdout.read() == b""
         finally:
             process.kill()
             process.communicate(timeout=PATIENCE_S)
+
+
+def test_a_file_that_grows_is_followed(tmp_path: Path) -> None:
+    lines = (DATA / "claude" / f"{CLAUDE}.jsonl").read_text().splitlines(keepends=True)
+    file = tmp_path / "session.jsonl"
+    file.write_text("".join(lines[:2]))
+    with following(file, tmp_path) as said:
+        assert b"2 records" in said.readline()
+        file.write_text("".join(lines))
+        assert b"8 records" in said.readline()
 
 
 def test_of_followed_files_only_those_that_grew_are_sent_again(tmp_path: Path) -> None:
@@ -193,23 +202,9 @@ def test_of_followed_files_only_those_that_grew_are_sent_again(tmp_path: Path) -
     other = "".join(lines[:2]).replace(CLAUDE, CLAUDE[::-1].replace("-", "0"))
     (folder / "a.jsonl").write_text(other)
     (folder / "b.jsonl").write_text("".join(lines[:2]))
-    with serving_ingest(cwd=tmp_path) as door:
-        process = subprocess.Popen(
-            command("ingest", "transcript", str(folder), "--follow", "--to", door.address),
-            cwd=tmp_path,
-            env=environment(),
-            stdout=subprocess.PIPE,
-        )
-        try:
-            assert process.stdout is not None
-            assert all(b"2 records" in process.stdout.readline() for _ in range(2))
-            (folder / "b.jsonl").write_text("".join(lines[:4]))
-            assert b"4 records" in process.stdout.readline()
-            (folder / "b.jsonl").write_text("".join(lines))
-            assert b"8 records" in process.stdout.readline()
-            process.send_signal(signal.SIGINT)
-            assert process.wait(PATIENCE_S) == 130
-            assert process.stdout.read() == b""
-        finally:
-            process.kill()
-            process.communicate(timeout=PATIENCE_S)
+    with following(folder, tmp_path) as said:
+        assert all(b"2 records" in said.readline() for _ in range(2))
+        (folder / "b.jsonl").write_text("".join(lines[:4]))
+        assert b"4 records" in said.readline()
+        (folder / "b.jsonl").write_text("".join(lines))
+        assert b"8 records" in said.readline()
