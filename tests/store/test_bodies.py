@@ -2,10 +2,12 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import func, select, update
 
+from tapes.envelope import Envelope
 from tapes.errors import DamagedStore
 from tapes.exchange import Request
 from tapes.projector import Projector
@@ -58,6 +60,20 @@ def test_a_long_session_takes_the_space_of_what_it_says(store: SqlStore) -> None
     # Packed text takes about half of its length; all requests together hardly more than the last.
     assert stored(store) < last * 0.9
     assert [body_of(turn) for turn in store.project().stream_turns()] == list(map(body_of, turns))
+
+
+@pytest.mark.parametrize("session", ["s1", ""])
+def test_after_a_restart_requests_go_on_from_what_was_kept(store: SqlStore, session: str) -> None:
+    envelope = Envelope(harness_id="tests", harness_session_id=session)
+    others = Envelope(harness_id="tests", harness_session_id=session and "s2")
+    turns = [replace(turn, envelope=envelope) for turn in conversation(3, 400)]
+    store.append(turns[:2])
+    store.append([replace(conversation(1, 400)[0], request_id="another", envelope=others)])
+    SqlStore(store.database).append(turns[2:])
+    rows = select(raw_turns.c.id, raw_turns.c.base_id).order_by(raw_turns.c.id)
+    with store.database.reading() as connection:
+        (first, _), (second, _), _, (_, last) = connection.execute(rows).all()
+    assert last in (first, second)
 
 
 def test_a_chain_of_any_length_is_read_from_any_place(store: SqlStore) -> None:

@@ -20,6 +20,7 @@ from tapes.store.base import Kept, Receipt
 from tapes.store.bodies import (
     Ahead,
     Base,
+    Line,
     PackedBody,
     Recent,
     best_base,
@@ -368,14 +369,12 @@ class _Batch:
 
     def _recall(self, connection: Connection, turns: Sequence[Prepared]) -> None:
         """Read what turns may be packed against, of lineages of which nothing is remembered."""
-        unknown: dict[str, set[int]] = {}
+        unknown: dict[str, set[Line]] = {}
         for turn in turns:
             if self.recent.find(turn.org_id, turn.lineage) is None:
-                unknown.setdefault(turn.org_id, set()).add(turn.lineage)
-        for org_id, lineages in unknown.items():
-            for lineage, bases in last_bases(
-                self.database, connection, org_id, sorted(lineages)
-            ).items():
+                unknown.setdefault(turn.org_id, set()).add((turn.session_id, turn.lineage))
+        for org_id, lines in unknown.items():
+            for lineage, bases in last_bases(self.database, connection, org_id, lines).items():
                 for base in bases:
                     self.recent.add(org_id, lineage, base)
 

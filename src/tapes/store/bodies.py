@@ -8,7 +8,7 @@ Rule 3: every body carries a check. A chain that gives other bytes is damage, an
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -310,28 +310,45 @@ def _damaged(turn_id: int, what: str) -> DamagedStore:
     )
 
 
-_LINEAGES = select(raw_turns.c.lineage).where(raw_turns.c.org_id == bindparam("org")).distinct()
+_IN_ORG = raw_turns.c.org_id == bindparam("org")
+_UNNAMED = raw_turns.c.session_id.is_(None)
+_SESSIONS = select(raw_turns.c.session_id).where(_IN_ORG).distinct()
+_LINEAGES = select(raw_turns.c.lineage).where(_IN_ORG, _UNNAMED).distinct()
 _LAST = (
     select(raw_turns.c.id, raw_turns.c.depth)
-    .where(raw_turns.c.org_id == bindparam("org"), raw_turns.c.lineage == bindparam("lineage"))
+    .where(_IN_ORG, raw_turns.c.lineage == bindparam("lineage"))
     .order_by(raw_turns.c.id.desc())
     .limit(_READ)
 )
+_LAST_UNNAMED = _LAST.where(_UNNAMED)
+_LAST_OF_SESSION = _LAST.where(raw_turns.c.session_id == bindparam("session"))
+
+# The session that turns name, or None where they name none, and their lineage.
+Line = tuple[str | None, int]
 
 
 def last_bases(
-    database: Database, connection: Connection, org_id: str, lineages: Sequence[int]
+    database: Database, connection: Connection, org_id: str, lines: Collection[Line]
 ) -> dict[int, list[Base]]:
     """The bodies of each lineage that were kept last, the latest at the end."""
+    sessions = sorted({session for session, _ in lines if session is not None})
+    column = raw_turns.c.session_id
+    found = database.rows_among(connection, _SESSIONS, column, sessions, org=org_id)
+    known = {session for (session,) in found}
+    unnamed = sorted(lineage for session, lineage in lines if session is None)
     column = raw_turns.c.lineage
-    return {
-        lineage: _last_bases(connection, org_id, lineage)
-        for (lineage,) in database.rows_among(connection, _LINEAGES, column, lineages, org=org_id)
-    }
+    found = database.rows_among(connection, _LINEAGES, column, unnamed, org=org_id)
+    there = [line for line in lines if line[0] in known] + [(None, lineage) for (lineage,) in found]
+    return {lineage: _last_bases(connection, org_id, (of, lineage)) for of, lineage in there}
 
 
-def _last_bases(connection: Connection, org_id: str, lineage: int) -> list[Base]:
-    rows = connection.execute(_LAST, {"org": org_id, "lineage": lineage}).all()
+def _last_bases(connection: Connection, org_id: str, line: Line) -> list[Base]:
+    session, lineage = line
+    last = _LAST_UNNAMED if session is None else _LAST_OF_SESSION
+    values = {"org": org_id, "lineage": lineage, "session": session}
+    if session is None:
+        del values["session"]
+    rows = connection.execute(last, values).all()
     bases = []
     for turn_id, depth in reversed(rows):
         try:

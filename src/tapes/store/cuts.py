@@ -76,8 +76,9 @@ def _runs(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _steady(data: bytes) -> Iterator[tuple[int, int]]:
+    end = len(data) - _LEAST_STEADY  # later ones are too short
     for name in _STEADY:
-        start = data.find(name)
+        start = data.find(name, 0, end)
         if start < 0:
             continue
         start += len(name)

@@ -51,8 +51,10 @@ class NewerWay(NotPacked):
     """The bytes were packed by a newer version, in a way that this one does not know."""
 
 
-# A third less work than level 3, for a fiftieth more space.
-_LEVEL = 2
+# Beside the common places level 1 is as small as level 2 and a tenth less work. Beside an earlier
+# body it is a quarter larger, and level 3 no smaller.
+_LEVEL = 1
+_LEVEL_BESIDE_A_BODY = 2
 # What is changed in more than this is tried with the base as its dictionary.
 _LARGE = 16 * 1024
 # Shorter beginnings are not worth a base that has to be read first.
@@ -127,7 +129,7 @@ def check_of(data: bytes) -> int:
 # --- what two bodies share --------------------------------------------------------------------
 
 # Blocks of this size are compared as numbers, larger ones as bytes.
-_BLOCK = 1024
+_BLOCK = 128
 
 
 def common_prefix(one: bytes, other: bytes) -> int:
@@ -207,7 +209,7 @@ def spread(data: bytes) -> bytes:
 def _compressed(data: bytes, base: bytes) -> bytes:
     window = max(10, min((len(data) + len(base)).bit_length(), 27))
     parameters = zstandard.ZstdCompressionParameters.from_level(
-        _LEVEL,
+        _LEVEL_BESIDE_A_BODY,
         source_size=len(data),
         dict_size=len(base),
         window_log=window,

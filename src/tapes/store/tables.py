@@ -108,8 +108,23 @@ Index(
     sqlite_where=raw_turns.c.request_id != "",
     postgresql_where=raw_turns.c.request_id != "",
 )
-Index("raw_turns_by_session", raw_turns.c.org_id, raw_turns.c.session_id, raw_turns.c.id)
-Index("raw_turns_by_lineage", raw_turns.c.org_id, raw_turns.c.lineage, raw_turns.c.id)
+# Of a session's turns the last of a lineage are found in the index alone.
+Index(
+    "raw_turns_by_session",
+    raw_turns.c.org_id,
+    raw_turns.c.session_id,
+    raw_turns.c.id,
+    raw_turns.c.lineage,
+)
+_unnamed = raw_turns.c.session_id.is_(None)
+Index(
+    "raw_turns_by_lineage",
+    raw_turns.c.org_id,
+    raw_turns.c.lineage,
+    raw_turns.c.id,
+    sqlite_where=_unnamed,
+    postgresql_where=_unnamed,
+)
 Index(
     "raw_turns_by_base",
     raw_turns.c.base_id,

@@ -14,6 +14,7 @@ import json
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from tapes.envelope import Envelope
@@ -137,14 +138,14 @@ def _value(data: bytes) -> Json:
 # --- the rest ---------------------------------------------------------------------------------
 
 _DEFAULTS = {f.name: getattr(Envelope(), f.name) for f in fields(Envelope)}
+_said = attrgetter(*_DEFAULTS)
 
 
 def _rest(turn: RawTurn, answer: bytes) -> bytes:
     """Length and text of the head, then the parts whose lengths are in it."""
     head: dict[str, Json] = {"v": VERSION}
-    said = {name: getattr(turn.envelope, name) for name in _DEFAULTS}
-    envelope = {n: v for n, v in said.items() if v != _DEFAULTS[n]}
-    if envelope:
+    said = zip(_DEFAULTS.items(), _said(turn.envelope), strict=True)
+    if envelope := {name: value for (name, default), value in said if value != default}:
         head["envelope"] = envelope
     if turn.exchange is not None:
         head |= _exchange_head(turn.exchange)
