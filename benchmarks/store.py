@@ -30,6 +30,7 @@ from tapes.ingest.keeping import Keeper
 from tapes.jsontext import compact
 from tapes.projector import Projector
 from tapes.rows import RawTurn, session_id_of
+from tapes.server import run_loop, settle
 from tapes.store.packing import common_prefix
 from tapes.store.postgres import open_postgres
 from tapes.store.sql import SqlStore
@@ -43,6 +44,7 @@ _VOCABULARY = ["".join(_CHANCE.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _
 
 def measurements(quick: bool) -> Iterator[Measurement]:
     """All of them; about two minutes, or half of one."""
+    settle()  # as every server does
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tapes-bench-")))
         yield from _appending(
@@ -70,8 +72,8 @@ def prose(size: int) -> str:
 # --- appending --------------------------------------------------------------------------------
 
 
-def _turns(count: int) -> list[RawTurn]:
-    """Calls of 8 KB that have nothing in common."""
+def _turns(count: int, run: str = "") -> list[RawTurn]:
+    """Calls of 8 KB that have nothing in common, with those of other runs neither."""
     body = {"model": "bench-1", "messages": [{"role": "user", "content": ""}]}
     turns = []
     for number in range(count):
@@ -81,7 +83,8 @@ def _turns(count: int) -> list[RawTurn]:
         pieces = (Piece(1.0, compact(answer).encode()),)
         response = Response(200, (("content-type", "application/json"),), pieces)
         path = "/v1/chat/completions"
-        turns.append(raw_turn(number + 1, f"s{number % 400}", asked, response, path))
+        turn = raw_turn(number + 1, f"s{number % 400}", asked, response, path)
+        turns.append(replace(turn, request_id=f"{run}{turn.request_id}"))
     return turns
 
 
@@ -104,17 +107,12 @@ def _appending(
 
     what = f"append a turn of 8 KB, {WRITERS} writers, one turn each time"
     yield measured(what, lambda: _by_senders(store, turns), goal)
-    others = _named(turns, "threads")
+    others = _turns(len(turns), "threads-")
     yield measured("the same by threads of a program", lambda: _by_threads(store, others))
-    others = _named(turns, "batches")
+    others = _turns(len(turns), "batches-")
     what = "the same by one writer in batches of 50"
     yield measured(what, lambda: _in_batches(store, others))
     store.close()
-
-
-def _named(turns: Sequence[RawTurn], run: str) -> list[RawTurn]:
-    """The same turns, of other calls."""
-    return [replace(turn, request_id=f"{run}-{turn.id}") for turn in turns]
 
 
 def _by_senders(store: SqlStore, turns: Sequence[RawTurn]) -> None:
@@ -128,7 +126,7 @@ def _by_senders(store: SqlStore, turns: Sequence[RawTurn]) -> None:
         keeper = Keeper(store)
         await asyncio.gather(*(send(keeper, turns[n::WRITERS]) for n in range(WRITERS)))
 
-    asyncio.run(together())
+    run_loop(together())
 
 
 def _by_threads(store: SqlStore, turns: Sequence[RawTurn]) -> None:
