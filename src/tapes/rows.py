@@ -221,6 +221,7 @@ class Trace(_Hashed):
     trace_id: str
     session_id: str
     org_id: str = NO_ORG
+    name: str = ""  # what its sender calls it; wire and transcripts give none
     user_prompt: str = ""
     response_preview: str = ""
     synthetic: str = ""

@@ -136,6 +136,20 @@ def chat_attributes(
 
 
 @pytest.mark.row("D5")
+def test_what_says_no_words_is_called_by_its_first_span(store: SqlStore) -> None:
+    with (
+        sdk(store) as tracer,
+        tracer.start_as_current_span("invoke_agent weather"),
+        tracer.start_as_current_span("chat gpt-test") as call,
+    ):
+        call.set_attributes({"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})
+    projection = rows(store)
+    (session,), (trace,) = projection.sessions, projection.traces
+    assert (session.preview, trace.user_prompt) == ("", "")
+    assert (session.derived_title, trace.name) == ("invoke_agent weather", "invoke_agent weather")
+
+
+@pytest.mark.row("D5")
 def test_an_agent_that_the_sdk_traces_shows_whole(store: SqlStore) -> None:
     with sdk(store) as tracer:
         agent_run(tracer)
@@ -145,6 +159,7 @@ def test_an_agent_that_the_sdk_traces_shows_whole(store: SqlStore) -> None:
     # What the agent claims for its calls is shown there, and added nowhere.
     assert (session.total_input_tokens, session.total_output_tokens) == (150, 15)
     assert session.llm_calls == 2
+    assert (session.derived_title, session.preview) == ("", "How warm is it?")
     assert (trace.user_prompt, trace.response_preview) == ("How warm is it?", "21 degrees.")
     agent, first, tool, second = projection.spans
     assert [s.kind.value for s in projection.spans] == ["agent", "llm", "tool", "llm"]

@@ -106,7 +106,9 @@ def moved_file(new: Path, old: Path) -> None:
     with closing(sqlite3.connect(old)) as connection:
         connection.execute("ATTACH ? AS now", [str(new)])
         for (table,) in connection.execute(TABLES).fetchall():
-            connection.execute(f"INSERT INTO {table} SELECT * FROM now.{table}")
+            names = [row[1] for row in connection.execute(f"PRAGMA main.table_info({table})")]
+            columns = ", ".join(names)
+            connection.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM now.{table}")
         connection.commit()
 
 

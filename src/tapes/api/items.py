@@ -224,6 +224,8 @@ def trace_item(trace: Trace) -> TraceItem:
         },
         "fidelity": trace.fidelity.value,
     }
+    if trace.name:
+        item["name"] = trace.name
     if trace.response_preview:
         item["response_preview"] = trace.response_preview
     if trace.ended_at is not None:

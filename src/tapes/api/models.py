@@ -172,6 +172,8 @@ class TraceItem(TypedDict):
 
     trace_id: str
     session_id: str
+    name: NotRequired[str]
+    """what its sender calls it: the name of its root span"""
     user_prompt: str
     response_preview: NotRequired[str]
     status: str

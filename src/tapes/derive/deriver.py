@@ -236,6 +236,8 @@ def _session_row(
     leads = [call for call in calls if call.leads]
     results = [tool_status(tool) for tool in tools if tool.result is not None]
     prompts = (trace.user_prompt for trace in traces if not trace.synthetic)
+    preview = next((prompt for prompt in prompts if prompt), "")[:SESSION_PREVIEW]
+    named = (trace.name for trace in traces if trace.name)
     ended = [*(call.ended for call in calls), *(trace.ended_at or 0 for trace in traces)]
     return Session(
         id=session_id,
@@ -269,8 +271,8 @@ def _session_row(
         has_git_activity=has_git_activity(tools),
         tool_result_count=len(results),
         tool_error_count=sum(status is Status.ERROR for status in results),
-        derived_title=title_of(calls),
-        preview=next((prompt for prompt in prompts if prompt), "")[:SESSION_PREVIEW],
+        derived_title=title_of(calls) or ("" if preview else next(named, "")),
+        preview=preview,
         derived_model=model_of(leads),
         model_usage=model_usage(calls, prices),
         tasks=tasks_of(tools),

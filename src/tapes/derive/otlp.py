@@ -19,9 +19,17 @@ from tapes.derive import genai
 from tapes.derive.calls import Call, Reading, calls_of
 from tapes.derive.chain import Addresses
 from tapes.derive.missing import in_place
-from tapes.derive.rollups import Pricing, preview_of, prices_of, prompt_text, summed
+from tapes.derive.rollups import (
+    TITLE_BYTES,
+    Pricing,
+    preview_of,
+    prices_of,
+    prompt_text,
+    summed,
+)
 from tapes.derive.spans import Owner
 from tapes.derive.tools import ToolUse
+from tapes.envelope import cut
 from tapes.jsontext import Json
 from tapes.providers.reduced import blocks_of, usage_form
 from tapes.providers.turn import (
@@ -296,6 +304,7 @@ def _draw(
         trace_id=trace_id,
         session_id=owner.session_id,
         org_id=owner.org_id,
+        name=_name(seen),
         user_prompt=_prompt(seen),
         response_preview=_preview(seen),
         status=_status(spans),
@@ -495,6 +504,14 @@ def _link(owner: Owner, kind: LinkKind, source: tuple[Seen, str], to: tuple[Seen
 
 
 # --- for people -------------------------------------------------------------------------------
+
+
+def _name(seen: Sequence[Seen]) -> str:
+    """That of the first span that hangs on no other one that is known."""
+    known = {span.id for span in seen}
+    tops = (span for span in seen if span.parent not in known)
+    first = min(tops, key=lambda span: (span.started, span.id), default=seen[0])
+    return cut(word(first.form.get("name")), TITLE_BYTES)
 
 
 def _prompt(seen: Sequence[Seen]) -> str:

@@ -20,7 +20,7 @@ from tapes.store.tables import about
 from tapes.store.words import VERSION
 
 # All revisions, the oldest first. The files are in `migrations/versions`.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 HEAD = REVISIONS[-1]
 _TABLE = "alembic_version"
 

@@ -336,6 +336,7 @@ traces = Table(
     _org(),
     Column("trace_id", Word, nullable=False),
     Column("session_id", Id(), nullable=False),
+    _word("name"),
     _word("user_prompt"),
     _word("response_preview"),
     _word("synthetic"),

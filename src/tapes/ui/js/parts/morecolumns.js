@@ -14,7 +14,7 @@ const words = (id, head, get, rest) => text(id, head, 8, (row) => get(row) || (i
 export const MORE = {
   traces: [
     when(started, { width: 6 }),
-    { id: 'title', head: 'Prompt', width: 14, share: 1.2, fixed: true, cell: (row) => html`<${Text}>${row.user_prompt || row.synthetic || row.trace_id}</${Text}>` },
+    { id: 'title', head: 'Prompt', width: 14, share: 1.2, fixed: true, cell: (row) => html`<${Text}>${row.user_prompt || row.name || row.synthetic || row.trace_id}</${Text}>` },
     text('answer', 'Answer', 8, (row) => row.response_preview, { share: 1, tone: () => 'dim' }),
     { id: 'state', head: 'State', width: 5.5, cell: (row) => State({ state: row.status, live: !row.ended_at && row.status !== 'error' }) },
     duration((row) => row.duration_ns),

@@ -38,7 +38,7 @@ function SessionSheet({ id, close }) {
       </dl>
       <h3>Turns</h3>
       <${Asked} asked=${traces}>${({ items, next_cursor: more }) => html`<ol class="turnlist">${items.map((trace) => html`<li key=${trace.trace_id}><a href=${link(['session', id], { turn: trace.trace_id })}>
-        <${Text} class="cut">${trace.user_prompt || trace.synthetic || 'no prompt'}</${Text}></a>
+        <${Text} class="cut">${trace.user_prompt || trace.name || trace.synthetic || 'no prompt'}</${Text}></a>
         <span class="row faint">${trace.status === 'error' && html`<${State} state="error" />`}<${Duration} ns=${trace.duration_ns} /> · ${f.plural(trace.tool_calls, 'tool')} · <${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} /></span></li>`)}</ol>
         ${more && html`<p class="faint">The first 40; <a href=${link(['session', id])}>all of them</a></p>`}`}</${Asked}>`;
   }}</${Asked}>`;
@@ -47,7 +47,7 @@ function SessionSheet({ id, close }) {
 function TraceSheet({ id, row, close }) {
   const asked = useAsk(query(`/v1/${path('traces', id)}`, { payload: 'none' }));
   return html`<${Asked} asked=${asked}>${({ trace, spans }) => html`
-    <header><h2><${Text}>${trace.user_prompt || trace.trace_id}</${Text}></h2>${close}</header>
+    <header><h2><${Text}>${trace.user_prompt || trace.name || trace.trace_id}</${Text}></h2>${close}</header>
     <div class="row wrap"><${State} state=${trace.status} /><${Duration} ns=${trace.duration_ns} /><span class="grow" />
       <a class="button" href=${link(['session', trace.session_id], { turn: trace.trace_id })}>Its session</a><a class="button first" href=${link(['trace', id])}>Open the trace</a></div>
     ${trace.response_preview && html`<div class="said"><${Text} as="p">${trace.response_preview}</${Text}></div>`}

@@ -125,7 +125,7 @@ function Whole({ found, model, asked, params }) {
   return html`<div class="whole">
     <header class="wholehead">
       <nav class="crumbs" aria-label="Where this is"><a href="#/sessions">Sessions</a> / <a href=${link(['session', trace.session_id], { turn: trace.trace_id })}>Session</a> / <span>Trace ${place >= 0 ? `${place + 1} of ${siblings.length}` : ''}</span></nav>
-      <div class="row"><h1 class="cut grow"><${Text}>${trace.user_prompt || trace.synthetic || model.roots[0]?.name || trace.trace_id}</${Text}></h1>
+      <div class="row"><h1 class="cut grow"><${Text}>${trace.user_prompt || trace.name || trace.synthetic || model.roots[0]?.name || trace.trace_id}</${Text}></h1>
         <button class="button plain" disabled=${place < 1} onClick=${() => beside(-1)} aria-label="The trace before" title="The trace before ([)"><${Icon} name="left" /></button><button class="button plain" disabled=${place < 0 || place >= siblings.length - 1} onClick=${() => beside(1)} aria-label="The trace after" title="The trace after (])"><${Icon} name="right" /></button></div>
       <div class="row wrap totals"><${State} state=${trace.status} live=${!trace.ended_at && trace.status !== 'error'} /><span><${When} at=${trace.started_at} /></span><span><${Duration} ns=${trace.duration_ns} /></span>
         <span>${isPart ? html`<span role="status" class="warn">${f.count(spans.length)} of ${f.plural(trace.span_count, 'span')}: the rest is coming</span>` : f.plural(model.received, 'span')}${!isPart && model.missing > 0 && html`, <span class="warn">${model.missing} missing</span>`}</span>
