@@ -20,6 +20,7 @@ from tests.commands import PATIENCE_S, Serving, command, environment, typed
 from tests.doors import wait_for
 from tests.ingest.payloads import payload
 from tests.ingest.test_transcripts import CLAUDE, DATA
+from tests.servers import closed_port
 
 LOG = Path(".tapes/tapes.db")
 
@@ -208,3 +209,25 @@ def test_of_followed_files_only_those_that_grew_are_sent_again(tmp_path: Path) -
         assert b"4 records" in said.readline()
         (folder / "b.jsonl").write_text("".join(lines))
         assert b"8 records" in said.readline()
+
+
+def test_followed_files_wait_for_a_door_that_is_closed(tmp_path: Path) -> None:
+    file = tmp_path / f"{CLAUDE}.jsonl"
+    file.write_text((DATA / "claude" / file.name).read_text())
+    listen = f"127.0.0.1:{closed_port()}"
+    follow = command("ingest", "transcript", str(file), "--follow", "--to", f"http://{listen}")
+    process = subprocess.Popen(
+        follow, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        assert b"Connection refused" in process.stderr.readline()
+        with serving_ingest("--listen", listen, cwd=tmp_path):
+            assert b"8 records" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 130
+        assert process.stderr.read().count(b"trying again") == 1
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)

@@ -1,14 +1,15 @@
 """Files of Claude Code and Codex: what they tell, where their sub-agents hang, what is refused."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from tapes.errors import ForeignFile
 from tapes.ingest.app import ingest_app
-from tapes.ingest.posting import Sent, found_in, read, sent
-from tapes.ingest.transcripts import LogFile, payloads_of
+from tapes.ingest.posting import Sender, Sent, found_in, read
+from tapes.ingest.transcripts import LogFile, origin_of, payloads_of, roots_of
 from tapes.jsontext import Json
 from tapes.rows import Projection, Session, Span, SpanKind, Status
 from tapes.store.sql import SqlStore
@@ -24,7 +25,7 @@ READER = "019f0000-0000-7000-8000-000000000002"
 def shown(store: SqlStore, *places: Path) -> Projection:
     """The one session that these files make."""
     with serving(ingest_app(store)) as url:
-        told = list(sent(found_in(map(str, places)), url, None))
+        told = list(Sender(url, None).send(found_in(map(str, places))))
     assert [type(each) for each in told] == [Sent] * len(told)
     return projection(store)
 
@@ -33,6 +34,13 @@ def projection(store: SqlStore) -> Projection:
     derived(store)
     (listed,) = store.project().sessions().items
     return store.project().rows_of_session(listed.session.id)
+
+
+def told_of(*files: LogFile) -> list[dict[str, Json]]:
+    """What is posted for files that belong together."""
+    lines = [file.text.encode().splitlines() for file in files]
+    roots = roots_of(filter(None, map(origin_of, lines)))
+    return [payload for file in files for payload in payloads_of(file, roots)]
 
 
 def by_id(rows: Projection) -> dict[str, Span]:
@@ -115,7 +123,7 @@ def test_a_call_that_the_proxy_saw_too_is_one_span(store: SqlStore, wire_first: 
     }
     on_wire = raw_payload(json.dumps(body).encode(), session=session)
     on_wire["meta"] = meta
-    (payload,) = payloads_of([read(DATA / "claude" / f"{CLAUDE}.jsonl")])
+    (payload,) = told_of(read(DATA / "claude" / f"{CLAUDE}.jsonl"))
     doors = [("/v1/ingest", on_wire), ("/v1/ingest/transcript", payload)]
     with door(store) as client:
         for path, told in doors if wire_first else reversed(doors):
@@ -131,7 +139,7 @@ def test_a_transcript_that_grew_is_shown_as_it_is_now(store: SqlStore) -> None:
     with door(store) as client:
         for lines in (4, 8):
             part = "".join(text.splitlines(keepends=True)[:lines])
-            (payload,) = payloads_of([LogFile("s.jsonl", part)])
+            (payload,) = told_of(LogFile("s.jsonl", part))
             assert client.post("/v1/ingest/transcript", json=payload).status_code == 202
     assert len(llm(projection(store))) == 2
 
@@ -139,7 +147,7 @@ def test_a_transcript_that_grew_is_shown_as_it_is_now(store: SqlStore) -> None:
 def test_sending_again_changes_nothing(store: SqlStore) -> None:
     with serving(ingest_app(store)) as url:
         files = found_in([str(DATA)])
-        first, again = (list(sent(files, url, None)) for _ in range(2))
+        first, again = (list(Sender(url, None).send(files)) for _ in range(2))
     assert [told.deduped for told in first if isinstance(told, Sent)] == [False] * 5
     assert [told.deduped for told in again if isinstance(told, Sent)] == [True] * 5
 
@@ -149,7 +157,7 @@ def test_sending_again_changes_nothing(store: SqlStore) -> None:
 
 def test_a_last_line_that_is_being_written_waits() -> None:
     whole = '{"sessionId":"s","type":"user"}\n'
-    (payload,) = payloads_of([LogFile("a.jsonl", whole + '{"sessionId":"s","ty')])
+    (payload,) = told_of(LogFile("a.jsonl", whole + '{"sessionId":"s","ty'))
     assert len(payload["records"]) == 1
 
 
@@ -166,15 +174,55 @@ def test_a_last_line_that_is_being_written_waits() -> None:
 )
 def test_a_file_that_is_none_is_named_with_its_line(text: str, line: str) -> None:
     with pytest.raises(ForeignFile, match=rf"a\.jsonl, {line}"):
-        payloads_of([LogFile("a.jsonl", text)])
+        told_of(LogFile("a.jsonl", text))
 
 
 def test_one_broken_file_harms_no_other(store: SqlStore, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("broken\n{}\n")
     (tmp_path / "b.jsonl").write_text('{"sessionId":"s","type":"user"}\n')
     with serving(ingest_app(store)) as url:
-        told = list(sent(found_in([str(tmp_path)]), url, None))
+        told = list(Sender(url, None).send(found_in([str(tmp_path)])))
     assert [type(each) for each in told] == [ForeignFile, Sent]
+
+
+def test_a_file_that_did_not_change_is_not_read_again(store: SqlStore, tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"sessionId":"{name}","type":"user"}}\n')
+    with serving(ingest_app(store)) as url:
+        sender = Sender(url, None)
+        assert len(list(sender.send(found_in([str(tmp_path)])))) == 2
+        stamp = (tmp_path / "a.jsonl").stat()
+        # What is read would be refused: but for what is in it, it is as it was.
+        (tmp_path / "a.jsonl").write_bytes(b"!" * stamp.st_size)
+        os.utime(tmp_path / "a.jsonl", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+        (tmp_path / "b.jsonl").write_text('{"sessionId":"b","type":"user"}\n' * 2)
+        told = list(sender.send(found_in([str(tmp_path)])))
+    assert [(each.session, each.records) for each in told if isinstance(each, Sent)] == [("b", 2)]
+
+
+def test_an_agent_whose_root_is_told_later_moves_there(store: SqlStore, tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text(rollout("c", parent_thread_id="b").text)
+    with serving(ingest_app(store)) as url:
+        sender = Sender(url, None)
+        first = list(sender.send(found_in([str(tmp_path)])))
+        (tmp_path / "b.jsonl").write_text(rollout("b", parent_thread_id="a").text)
+        told = list(sender.send(found_in([str(tmp_path)])))
+    assert [each.session for each in first if isinstance(each, Sent)] == ["b"]
+    named = [(each.session, each.agent) for each in told if isinstance(each, Sent)]
+    assert named == [("a", "b"), ("a", "c")]
+
+
+def test_what_lies_beside_a_file_counts_when_it_comes_later(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    agent = tmp_path / "agent-x.jsonl"
+    agent.write_text('{"sessionId":"s","type":"user","agentId":"x"}\n')
+    with serving(ingest_app(store)) as url:
+        sender = Sender(url, None)
+        assert len(list(sender.send([agent]))) == 1
+        agent.with_suffix(".meta.json").write_text('{"agentType":"reader"}')
+        assert len(list(sender.send([agent]))) == 1
+        assert list(sender.send([agent])) == []
 
 
 def test_a_codex_agent_of_an_agent_belongs_to_the_first_session() -> None:
@@ -183,7 +231,7 @@ def test_a_codex_agent_of_an_agent_belongs_to_the_first_session() -> None:
         meta = {"type": "session_meta", "payload": {"id": own, "source": source}}
         return LogFile(f"{own}.jsonl", json.dumps(meta) + "\n")
 
-    payloads = payloads_of([rollout("c", "b"), rollout("b", "a"), rollout("a", "")])
+    payloads = told_of(rollout("c", "b"), rollout("b", "a"), rollout("a", ""))
     told = [(p["session"]["harness_session_id"], p.get("agent_id", "")) for p in payloads]
     assert told == [("a", "c"), ("a", "b"), ("a", "")]
 
@@ -211,7 +259,7 @@ def item(of: str, **said: Json) -> Json:
     ids=["activity", "activity-by-event", "collab", "item-activity", "item-collab"],
 )
 def test_each_version_of_codex_tells_which_call_began_an_agent(event: Json) -> None:
-    _, anchor = payloads_of([rollout("a", event)])
+    _, anchor = told_of(rollout("a", event))
     assert (anchor["agent_id"], anchor["tool_use_id"], anchor["kind"]) == ("b", "t", "started")
 
 
@@ -227,18 +275,18 @@ def test_each_version_of_codex_tells_which_call_began_an_agent(event: Json) -> N
     ids=["completed", "interacted", "waited", "spawned-nobody", "failed"],
 )
 def test_no_other_event_of_codex_is_taken_for_a_beginning(event: Json) -> None:
-    assert len(payloads_of([rollout("a", event)])) == 1
+    assert len(told_of(rollout("a", event))) == 1
 
 
 def test_a_beginning_that_codex_tells_twice_is_told_once() -> None:
     old = {"type": "sub_agent_activity", "kind": "started", "call_id": "t", "agent_thread_id": "b"}
     new = item("SubAgentActivity", kind="started", id="t", agent_thread_id="b")
-    assert len(payloads_of([rollout("a", old, new)])) == 2
+    assert len(told_of(rollout("a", old, new))) == 2
 
 
 def test_a_parent_that_stands_beside_the_source_is_found() -> None:
     review = rollout("b", source={"subagent": "review"}, parent_thread_id="a")
-    own, _ = payloads_of([review, rollout("a")])
+    own, _ = told_of(review, rollout("a"))
     assert own["session"]["harness_session_id"] == "a"
     assert (own["agent_id"], own["agent_type"]) == ("b", "review")
 

@@ -3,13 +3,13 @@
 import os
 import sys
 import time
-from pathlib import Path
+from collections.abc import Sequence
 
 import click
 
 from tapes.cli.output import flush, write_json
-from tapes.errors import TapesError
-from tapes.ingest.posting import Arrived, Sent, found_in, sent
+from tapes.errors import NotAnswered, TapesError
+from tapes.ingest.posting import Sender, Sent, found_in
 
 DOOR = "http://127.0.0.1:8082"
 _LOOK_S = 1.0
@@ -36,23 +36,25 @@ def transcript(*, places: tuple[str, ...], url: str | None, follow: bool, as_jso
       tapes ingest transcript ~/.codex/sessions/2026/07/ --follow
     """
     door = url or os.environ.get("TAPES_INGEST_URL") or DOOR
-    known: dict[Path, tuple[int, int]] = {}
-    arrived: Arrived = {}
+    sender = Sender(door, os.environ.get("TAPES_INGEST_TOKEN"))
+    if not follow:
+        sys.exit(2 if _send(sender, places, as_json=as_json) else 0)
+    answers = True
     while True:
-        paths = found_in(places)
-        stamps = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in paths}
-        # Files of one session explain each other, so all are read when one has changed.
-        failed = _send(paths, door, arrived, as_json=as_json) if stamps != known else 0
-        known = stamps
-        if not follow:
-            sys.exit(2 if failed else 0)
+        try:
+            _send(sender, places, as_json=as_json)
+            answers = True
+        except NotAnswered as error:
+            if answers:  # said once, not with every look
+                click.echo(f"tapes: {error}\ntapes: trying again every second", err=True)
+            answers = False
         time.sleep(_LOOK_S)
 
 
-def _send(paths: list[Path], door: str, arrived: Arrived, *, as_json: bool) -> int:
-    """Send files and tell what became of each; gives how many were not sent."""
+def _send(sender: Sender, places: Sequence[str], *, as_json: bool) -> int:
+    """Send what changed and tell what became of each; gives how many were not sent."""
     failed = 0
-    for told in sent(paths, door, os.environ.get("TAPES_INGEST_TOKEN"), arrived):
+    for told in sender.send(found_in(places)):
         if isinstance(told, TapesError):
             failed += 1
             click.echo(f"tapes: {told}", err=True)

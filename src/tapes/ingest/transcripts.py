@@ -14,6 +14,7 @@ Knows nothing of files on disk.  Pure.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tapes.errors import ForeignFile
@@ -34,17 +35,41 @@ class LogFile:
     about: Json = None
 
 
-def payloads_of(files: Iterable[LogFile]) -> list[dict[str, Json]]:
-    """What to post for these files. Raises ForeignFile, naming the place."""
-    read = [(file, records_of(file)) for file in files]
-    parents = dict(filter(None, (_spawned(records) for _, records in read)))
-    payloads: list[dict[str, Json]] = []
-    for file, records in read:
-        if _is_codex(records):
-            payloads += _codex(file, records, parents)
-        else:
-            payloads += _claude(file, records)
-    return payloads
+def payloads_of(file: LogFile, roots: Mapping[str, str]) -> list[dict[str, Json]]:
+    """What to post for a file. Raises ForeignFile, naming the place.
+
+    `roots` are sessions that began agents, by the ids of these; see `roots_of`.
+    """
+    records = records_of(file)
+    read = _codex(file, records, roots) if _is_codex(records) else _claude(file, records)
+    return list(read)
+
+
+def origin_of(lines: Iterable[bytes]) -> tuple[str, str] | None:
+    """Whose file this is, and who began it; None for files that begin by themselves.
+
+    Only Codex says so in the file itself. No more of it is read than that takes.
+    """
+    for line in lines:
+        if b"session_meta" in line:
+            with suppress(ValueError):
+                record = loose(line)
+                if isinstance(record, dict) and _meta([record]):
+                    return _spawned([record])
+    return None
+
+
+def roots_of(origins: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Which session began each agent in the end, however many stand between them."""
+    parents = dict(origins)
+    roots: dict[str, str] = {}
+    for own in parents:
+        root, passed = own, set[str]()
+        while root in parents and root not in passed:
+            passed.add(root)
+            root = parents[root]
+        roots[own] = root
+    return roots
 
 
 def records_of(file: LogFile) -> list[dict[str, Json]]:
@@ -183,17 +208,14 @@ def _spawned(records: Sequence[Mapping[str, Json]]) -> tuple[str, str] | None:
 
 
 def _codex(
-    file: LogFile, records: Sequence[dict[str, Json]], parents: Mapping[str, str]
+    file: LogFile, records: Sequence[dict[str, Json]], roots: Mapping[str, str]
 ) -> Iterator[dict[str, Json]]:
     meta = _meta(records)
     own = word(meta.get("id"))
     if not own:
         raise _foreign(file, 1, "no record names its session (session_meta)")
     spawn = _spawn(meta)
-    root, passed = own, set[str]()
-    while root in parents and root not in passed:
-        passed.add(root)
-        root = parents[root]
+    root = roots.get(own, own)
     envelope: dict[str, Json] = _envelope(
         harness_id="codex",
         harness_session_id=root,
