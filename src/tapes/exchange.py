@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from tapes.errors import DamagedTape, NewerTape
+from tapes.errors import DamagedTape, NewerTape, as_typed
 from tapes.jsontext import MAX_DEPTH, Json, deeper_than, value_of_compact
 
 SCHEMA_VERSION = 1
@@ -322,5 +322,5 @@ def damaged(path: str, place: object, what: str) -> DamagedTape:
     """The error for a broken place on a tape."""
     return DamagedTape(
         f"damaged tape: {path}, {place}: {what}",
-        f"to see all damage: tapes tape verify {path}; to set it aside: add --mend",
+        f"to see all damage: tapes tape verify {as_typed(path)}; to set it aside: add --mend",
     )
