@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tapes.budget import Limits
 from tapes.cassette import Cassette
 from tapes.errors import CassetteMiss, MissingExtra
 from tapes.providers.usage import Usage
@@ -70,7 +71,7 @@ def test_a_tape_without_runs_here_has_none(tmp_path: Path) -> None:
 def test_a_tape_where_nobody_may_write_tells_of_its_runs_and_calls_all_the_same() -> None:
     with without_rights() as folder:
         path = folder / "t.jsonl"
-        with Cassette(path, "record", lambda _: {"a": 1}, latch=True) as cassette:
+        with Cassette(path, "record", lambda _: {"a": 1}, limits=Limits(calls=3)) as cassette:
             cassette.call({"prompt": "one"})
         for file in (folder / ".tapes" / "state.db", path):
             file.chmod(0o400)
