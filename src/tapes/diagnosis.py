@@ -23,7 +23,7 @@ from tapes.errors import TapesError
 from tapes.exchange import Request
 from tapes.explain import Near, common_start
 from tapes.jsontext import Json
-from tapes.places import Difference, pointer_of
+from tapes.places import FIELD, WHOLE, Difference, pointer_of
 from tapes.summary import request_json, said_in
 from tapes.varying import Rule
 
@@ -237,10 +237,8 @@ class _Difference:
             return Rule.of({"query": name}) if same and moving else None
         if self.place.startswith(("headers.", "method")):
             return None
-        if self.place == "path" and moving is not None:
-            return Rule.of({"pattern": moving[2], "as": moving[1]})
-        if self.place == "path":
-            return None
+        if self.place in ("path", WHOLE) or self.place.startswith((FIELD, "multipart[")):
+            return Rule.of({"pattern": moving[2], "as": moving[1]}) if moving else None
         at = re.sub(r"/\d+(?=/|$)", "/*", pointer_of(self.place))
         if moving is not None:
             whole = re.fullmatch(moving[2], self.asked) and re.fullmatch(moving[2], self.recorded)
