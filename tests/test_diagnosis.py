@@ -1,6 +1,7 @@
 """What a miss comes from: causes with their evidence, diffs of words, and rules that were tried."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -255,3 +256,29 @@ def test_what_a_rule_lets_vary_in_a_text_is_no_difference_of_it() -> None:
 def test_a_form_with_other_fields_is_told_as_a_text() -> None:
     error = missed("application/x-www-form-urlencoded", b"a=1", b"a=1&b=2")
     assert "the body: a=1{+&b=2+}" in str(error)
+
+
+def test_both_sides_of_a_very_long_word_are_shown() -> None:
+    shown = word_diff("a" * 5_000 + "b", "a" * 5_000 + "c")
+    assert shown.endswith("b-]{+" + "a" * 100 + "c+}")
+    shown = word_diff("x" * 5_000, "y" * 5_000)
+    assert "[-xxx" in shown
+    assert "{+yyy" in shown
+
+
+def test_a_date_in_a_very_long_text_is_found_by_looking_at_what_differs_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[int] = []
+    sub = re.sub
+
+    def counted(pattern: str, word: str, text: str) -> str:
+        looked.append(len(text))
+        return sub(pattern, word, text)
+
+    monkeypatch.setattr("tapes.diagnosis.re.sub", counted)
+    filler = "lorem ipsum " * 50_000
+    old, new = (f"{filler}on 2026-03-0{day} {filler}" for day in (1, 2))
+    said = str(refusal({"prompt": old}, {"prompt": new}))
+    assert "prompt holds a date: recorded 2026-03-01, asked 2026-03-02" in said
+    assert max(looked) < 1_000
