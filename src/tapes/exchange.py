@@ -286,7 +286,7 @@ def exchange_of(row: Json, path: str, place: object, get_blob: GetBlob | None = 
             raise newer(path, place, version)
         # A row without a version is the JSONL document's, keyed by its own rule.
         canonicalizer = str(row["canonicalizer"]) if version else "tape/1"
-        request, response = row["request"], row["response"]
+        request, response, when = row["request"], row["response"], row.get("recorded_at")
         if canonicalizer.startswith("http/"):
             request = None if request is None else request_of(request, get_blob)
             response = response_of(response, get_blob)
@@ -297,7 +297,7 @@ def exchange_of(row: Json, path: str, place: object, get_blob: GetBlob | None = 
             response=response,
             sample=int(row.get("sample", 0)),
             state=State(row.get("state", "complete")),
-            recorded_at=row.get("recorded_at"),
+            recorded_at=when if isinstance(when, str) else None,
             rules=tuple(row.get("rules", ())),
             version=version,
         )

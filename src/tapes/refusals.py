@@ -26,7 +26,7 @@ from tapes.errors import (
     as_typed,
 )
 from tapes.exchange import Exchange, Request, Response
-from tapes.expiry import how_old
+from tapes.expiry import age_in_words, how_old
 from tapes.explain import find_nearest
 from tapes.modes import MODE
 from tapes.permit import Clean, Question
@@ -75,7 +75,7 @@ def too_old(exchange: Exchange, path: str, max_age: timedelta | None) -> Expired
     """The recording is older than the project permits."""
     return ExpiredRecording(
         f"expired: {exchange.key[:12]} on {path} is {how_old(exchange, datetime.now(UTC))},"
-        f" and max_age is {max_age}",
+        f" and max_age is {age_in_words(max_age) if max_age else 'unknown'}",
         f"to record it again: {LATCH}=1 tapes tape refresh {as_typed(path)} --expired",
     )
 
