@@ -91,6 +91,7 @@ def test_texts_have_the_remedy_on_a_line_of_its_own_where_there_is_one() -> None
 def test_a_path_in_a_command_is_what_a_shell_takes_for_it(path: str) -> None:
     assert shlex.split(f"tapes tape ls {as_typed(path)}")[-1] == path
     assert as_typed(Path("t.jsonl")) == "t.jsonl"
+    assert as_typed("-a b.jsonl") == "'./-a b.jsonl'"
 
 
 COMMAND = re.compile(

@@ -38,8 +38,12 @@ from typing import ClassVar
 
 
 def as_typed(path: object) -> str:
-    """A path in a command that is to be typed: with blanks and brackets it stands in quotes."""
-    return shlex.quote(str(path))
+    """A path in a command that is to be typed: with blanks and brackets it stands in quotes.
+
+    One that begins with a dash is no option.
+    """
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 class _WithoutException(type):
