@@ -321,6 +321,21 @@ def test_a_test_that_did_not_run_whole_has_its_tape_all_the_same(
     result.stdout.no_fnmatch_line("no test uses: *")
 
 
+@pytest.mark.row("N18")
+def test_a_skipped_test_for_vcr_keeps_the_cassette_that_it_names(
+    suite: Suite, server: Server
+) -> None:
+    marks = "@pytest.mark.vcr\n@pytest.mark.default_cassette('mine.yaml')\n"
+    other = "@pytest.mark.tape\ndef test_b(): ask('b')\n\n"
+    suite.write("test_it.py", f"{ASK}{other}{marks}def test_a(): ask('x')")
+    suite.run("--tape-mode=record", **RECORDING).assert_outcomes(passed=2)
+    assert "cassettes/test_it/mine.jsonl" in suite.tapes()
+    suite.write("test_it.py", f"{ASK}{other}{marks}@pytest.mark.skip\ndef test_a(): ask('x')")
+    result = suite.run("--tape-unused=warn")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.no_fnmatch_line("no test uses: *")
+
+
 SHARING = "@pytest.mark.tape('{}shared')\ndef test_{}(): ask('{}')\n"
 LEFT_OUT = "what nobody asked for was not looked for: not every test ran"
 

@@ -343,16 +343,15 @@ def _allowed(request: pytest.FixtureRequest) -> list[str]:
 
 
 def _vcr_path(request: pytest.FixtureRequest, vcr: _Vcr) -> str:
-    from tapes.testing.naming import safe, vcr_folder, vcr_name
+    from tapes.testing.naming import vcr_folder
     from tapes.testing.opening import VCR_ENDINGS
 
     node = request.node
     folder = str(_value(request, "vcr_cassette_dir", vcr_folder(str(node.path))))
-    default = node.get_closest_marker("default_cassette")
-    name = vcr_name(_classes(node), node.name)
-    name = default.args[0] if default else _value(request, "default_cassette_name", name)
-    name = str(_value(request, "vcr_cassette_name", name))
-    base = next((name.removesuffix(e) for e in VCR_ENDINGS if name.endswith(e)), name)
+    name = _vcr_name(node)
+    if not node.get_closest_marker("default_cassette"):
+        name = _value(request, "default_cassette_name", name)
+    base = _vcr_base(str(_value(request, "vcr_cassette_name", name)))
     folders = (folder, os.path.dirname(folder))  # with a folder for each file, and without
     candidates = [os.path.join(f, base + ending) for f in folders for ending in VCR_ENDINGS]
     found = next((file for file in candidates if os.path.isfile(file)), None)
@@ -360,6 +359,26 @@ def _vcr_path(request: pytest.FixtureRequest, vcr: _Vcr) -> str:
     for marker in node.iter_markers("vcr"):
         for extra in marker.args:
             vcr.cassettes.append(os.path.join(folder, str(extra)))
+    return _vcr_tape(folder, base)
+
+
+def _vcr_name(node: Any) -> str:
+    """The name of a test's cassette, as far as the test alone says it."""
+    from tapes.testing.naming import vcr_name
+
+    default = node.get_closest_marker("default_cassette")
+    return str(default.args[0]) if default else vcr_name(_classes(node), node.name)
+
+
+def _vcr_base(name: str) -> str:
+    from tapes.testing.opening import VCR_ENDINGS
+
+    return next((name.removesuffix(e) for e in VCR_ENDINGS if name.endswith(e)), name)
+
+
+def _vcr_tape(folder: str, base: str) -> str:
+    from tapes.testing.naming import safe
+
     where, own = os.path.split(base)
     return os.path.join(folder, where, f"{safe(own)}.jsonl")
 
@@ -536,10 +555,9 @@ def _spare(run: _Run, item: pytest.Item) -> None:
     name = marker and (marker.kwargs.get("name") or next(iter(marker.args), None))
     run.spared.add(_path_of(item, name))
     if is_vcr:
-        from tapes.testing.naming import safe, vcr_folder, vcr_name
+        from tapes.testing.naming import vcr_folder
 
-        own = safe(vcr_name(_classes(item), item.name))
-        run.spared.add(os.path.join(vcr_folder(str(item.path)), f"{own}.jsonl"))
+        run.spared.add(_vcr_tape(vcr_folder(str(item.path)), _vcr_base(_vcr_name(item))))
 
 
 # --- the end ----------------------------------------------------------------------------------
