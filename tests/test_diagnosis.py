@@ -1,6 +1,7 @@
 """What a miss comes from: causes with their evidence, diffs of words, and rules that were tried."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tapes import Cassette
 from tapes.canonical import TAPE, http_identity, http_text, key_of
 from tapes.cassette import Refusal
 from tapes.diagnosis import word_diff
+from tapes.errors import CassetteMiss
 from tapes.exchange import Exchange, Request, Response
 from tapes.project import Declared
 from tapes.tape.base import MemoryTape
@@ -197,3 +199,86 @@ def test_texts_are_compared_word_by_word(recorded: str, asked: str, expected: st
 def test_very_long_texts_are_compared_without_end() -> None:
     one, other = "a b " * 100_000, "c d " * 100_000
     assert len(word_diff(one, other)) <= 801
+
+
+def missed(kind: str, recorded: bytes, asked: bytes, *rules: Rule) -> CassetteMiss:
+    """What is said of a body that differs from the only recording."""
+    requests = [
+        Request("POST", "http://h/f", (("content-type", kind),), b) for b in (recorded, asked)
+    ]
+    key = key_of(http_text(http_identity(requests[0], rules)[0]))
+    tape = MemoryTape((Exchange(key, "http/1", requests[0], Response(200)),))
+    with Cassette(tape, declared=Declared(rules=rules)) as cassette:
+        verdict = cassette.decide(requests[1])
+    assert isinstance(verdict, Refusal)
+    assert isinstance(verdict.error, CassetteMiss)
+    return verdict.error
+
+
+UPLOAD = '--b\r\ncontent-disposition: form-data; name="q"\r\n\r\n{}\r\n--b--\r\n'
+OF_TEXTS = {
+    "a text": ("text/plain", "{}", "the body"),
+    "JSON with a name twice": ("application/json", '{{"a":1,"a":"{}"}}', "the body"),
+    "a form": ("application/x-www-form-urlencoded", "a=1&q={}", "form field q"),
+    "an upload": ("multipart/form-data; boundary=b", UPLOAD, "multipart[0].content"),
+}
+
+
+@pytest.mark.row("N15")
+@pytest.mark.parametrize("case", OF_TEXTS)
+def test_texts_that_count_by_their_bytes_are_told_word_by_word(case: str) -> None:
+    kind, form, place = OF_TEXTS[case]
+    error = missed(kind, form.format("in Norway").encode(), form.format("in Sweden").encode())
+    assert f"differs at {place}\n" in str(error)
+    assert "[-Norway-]{+Sweden+}" in str(error)
+
+
+def test_bytes_that_are_no_text_are_told_by_their_hashes() -> None:
+    error = missed("application/octet-stream", b"\xff\x00", b"\xff\x01")
+    assert "differs at sha256\n" in str(error)
+
+
+@pytest.mark.parametrize("case", ["a text", "a form"])
+def test_a_date_in_a_text_body_has_a_rule_that_was_tried(case: str) -> None:
+    kind, form, place = OF_TEXTS[case]
+    old, new = (form.format(day).encode() for day in ("on 2026-03-01", "on 2026-03-02"))
+    said = str(missed(kind, old, new))
+    assert f"likely: {place} holds a date: recorded 2026-03-01, asked 2026-03-02" in said
+    assert "[[vary]]" in said
+
+
+def test_what_a_rule_lets_vary_in_a_text_is_no_difference_of_it() -> None:
+    rule = Rule.of({"pattern": r"\d{4}-\d\d-\d\d", "as": "DATE"})
+    error = missed("text/plain", b"2026-03-01 Norway", b"2026-03-02 Sweden", rule)
+    assert "the body: DATE [-Norway-]{+Sweden+}" in str(error)
+
+
+def test_a_form_with_other_fields_is_told_as_a_text() -> None:
+    error = missed("application/x-www-form-urlencoded", b"a=1", b"a=1&b=2")
+    assert "the body: a=1{+&b=2+}" in str(error)
+
+
+def test_both_sides_of_a_very_long_word_are_shown() -> None:
+    shown = word_diff("a" * 5_000 + "b", "a" * 5_000 + "c")
+    assert shown.endswith("b-]{+" + "a" * 100 + "c+}")
+    shown = word_diff("x" * 5_000, "y" * 5_000)
+    assert "[-xxx" in shown
+    assert "{+yyy" in shown
+
+
+def test_a_date_in_a_very_long_text_is_found_by_looking_at_what_differs_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[int] = []
+    sub = re.sub
+
+    def counted(pattern: str, word: str, text: str) -> str:
+        looked.append(len(text))
+        return sub(pattern, word, text)
+
+    monkeypatch.setattr("tapes.diagnosis.re.sub", counted)
+    filler = "lorem ipsum " * 50_000
+    old, new = (f"{filler}on 2026-03-0{day} {filler}" for day in (1, 2))
+    said = str(refusal({"prompt": old}, {"prompt": new}))
+    assert "prompt holds a date: recorded 2026-03-01, asked 2026-03-02" in said
+    assert max(looked) < 1_000

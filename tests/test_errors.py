@@ -1,6 +1,11 @@
 """Every deliberate failure: its classes, its texts, and what can stop it."""
 
+import ast
 import pickle
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +17,7 @@ from tapes.errors import (
     LatchClosed,
     TapesError,
     UnreadableTape,
+    as_typed,
 )
 
 CLASSES = [
@@ -77,3 +83,44 @@ def test_texts_have_the_remedy_on_a_line_of_its_own_where_there_is_one() -> None
     assert str(UnreadableTape("broken", "mend it")) == "broken\nmend it"
     assert str(UnreadableTape("broken")) == "broken"
     assert CassetteMiss("gone").code == "gone"
+
+
+@pytest.mark.parametrize(
+    "path", ["a b.jsonl", "test_rain[nb].jsonl", "it's.db", "$HOME/ü.db", "t.jsonl"]
+)
+def test_a_path_in_a_command_is_what_a_shell_takes_for_it(path: str) -> None:
+    assert shlex.split(f"tapes tape ls {as_typed(path)}")[-1] == path
+    assert as_typed(Path("t.jsonl")) == "t.jsonl"
+    assert as_typed("-a b.jsonl") == "'./-a b.jsonl'"
+
+
+COMMAND = re.compile(
+    r"(?:^|[\s:=])(?:(?:tapes|pytest|ls|rm|cp|mv|sqlite3)(?: [a-z]+)*|\$\{EDITOR:-vi\})"
+    r"(?: (?:--?\S+|X))* $"
+)
+# No paths, but what is typed as it is.
+SAFE = {"key", "session_id[:8]", "COMMAND"}
+
+
+def commands_without_quotes(tree: ast.AST) -> Iterator[str]:
+    for text in ast.walk(tree):
+        before = ""
+        for part in text.values if isinstance(text, ast.JoinedStr) else ():
+            if isinstance(part, ast.Constant):
+                before += str(part.value)
+            elif isinstance(part, ast.FormattedValue):
+                value = ast.unparse(part.value)
+                is_typed = re.match(r"(as_typed|quote|shlex\.quote|shlex\.join)\(", value)
+                if COMMAND.search(before) and not is_typed and value not in SAFE:
+                    yield f"{before}{{{value}}}"
+                before += "X"
+
+
+def test_every_command_that_is_told_has_its_paths_in_quotes_where_they_need_them() -> None:
+    sources = Path(errors.__file__).parent.rglob("*.py")
+    found = [
+        f"{source.name}: {command}"
+        for source in sources
+        for command in commands_without_quotes(ast.parse(source.read_text("utf-8")))
+    ]
+    assert [one for one in found if "no tapes below" not in one] == []

@@ -197,3 +197,9 @@ def test_headers_are_found_whatever_their_case() -> None:
     headers = (("X-A", "1"), ("x-a", "2"))
     assert header(headers, "x-A") == "1"
     assert header(headers, "b") is None
+
+
+def test_a_date_that_is_no_text_is_none() -> None:
+    row = {"hash": "k", "v": 1, "canonicalizer": "tape/1", "request": {}, "response": {"x": 1}}
+    assert exchange_of({**row, "recorded_at": 12345}, "t", "line 1").recorded_at is None
+    assert exchange_of({**row, "recorded_at": "2026"}, "t", "line 1").recorded_at == "2026"

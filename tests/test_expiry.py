@@ -61,6 +61,8 @@ def test_a_recording_expires_after_its_age_and_without_a_date(
 def test_the_age_is_told_in_words() -> None:
     assert how_old(exchange("2026-03-01T12:00:00+00:00"), NOW) == "9 days old"
     assert how_old(exchange("2026-03-10T09:30:00+00:00"), NOW) == "2 hours old"
+    assert how_old(exchange("2026-03-09T12:00:00+00:00"), NOW) == "1 day old"
+    assert how_old(exchange("2026-03-10T11:30:00+00:00"), NOW) == "30 minutes old"
     assert how_old(exchange(None), NOW) == "of unknown age"
 
 
@@ -94,7 +96,7 @@ def test_an_expired_recording_is_refused_where_it_is_to_fail() -> None:
     verdict = cassette.decide(REQUEST)
     assert isinstance(verdict, Refusal)
     assert isinstance(verdict.error, ExpiredRecording)
-    assert "days old" in verdict.error.message
+    assert "days old, and max_age is 30 days" in verdict.error.message
     assert "tapes tape refresh memory --expired" in verdict.error.remedy
 
 

@@ -291,6 +291,92 @@ def test_a_failed_or_skipped_test_leaves_no_guess_about_what_is_unused(
     assert "no test uses" not in suite.run().stdout.str()
 
 
+PARTS = {
+    "a skip within the test": "    pytest.skip('x')\n    ask('b')",
+    "a mark, and the fixture": "",
+    "an expected failure": "    assert 0\n    ask('b')",
+    "an expected failure that is not run": "    ask('b')",
+}
+MARKS = {
+    "a mark, and the fixture": "@pytest.mark.skip\ndef test_b(tape): ask('b')",
+    "an expected failure": "@pytest.mark.xfail\n",
+    "an expected failure that is not run": "@pytest.mark.xfail(run=False)\n",
+}
+
+
+@pytest.mark.row("N18")
+@pytest.mark.parametrize("how", PARTS)
+def test_a_test_that_did_not_run_whole_has_its_tape_all_the_same(
+    suite: Suite, server: Server, how: str
+) -> None:
+    first = "@pytest.mark.tape\ndef test_a(): ask('a')\n\n"
+    test = "@pytest.mark.tape\ndef test_b():\n"
+    suite.write("test_it.py", f"{ASK}{first}{test}    ask('b')")
+    suite.run("--tape-mode=record", **RECORDING).assert_outcomes(passed=2)
+    mark, body = MARKS.get(how, ""), PARTS[how]
+    suite.write("test_it.py", ASK + first + mark + (test + body if body else ""))
+    result = suite.run("--tape-unused=fail")
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("no*body asked for: *")
+    result.stdout.no_fnmatch_line("no test uses: *")
+
+
+@pytest.mark.row("N18")
+def test_a_skipped_test_for_vcr_keeps_the_cassette_that_it_names(
+    suite: Suite, server: Server
+) -> None:
+    marks = "@pytest.mark.vcr\n@pytest.mark.default_cassette('mine.yaml')\n"
+    other = "@pytest.mark.tape\ndef test_b(): ask('b')\n\n"
+    suite.write("test_it.py", f"{ASK}{other}{marks}def test_a(): ask('x')")
+    suite.run("--tape-mode=record", **RECORDING).assert_outcomes(passed=2)
+    assert "cassettes/test_it/mine.jsonl" in suite.tapes()
+    suite.write("test_it.py", f"{ASK}{other}{marks}@pytest.mark.skip\ndef test_a(): ask('x')")
+    result = suite.run("--tape-unused=warn")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.no_fnmatch_line("no test uses: *")
+
+
+SHARING = "@pytest.mark.tape('{}shared')\ndef test_{}(): ask('{}')\n"
+LEFT_OUT = "what nobody asked for was not looked for: not every test ran"
+
+
+@pytest.mark.row("N18")
+@pytest.mark.parametrize(
+    "part", ["--ignore=tests/sub", "--setup-only", "tests/sub", "a hook", "a module that skips"]
+)
+def test_a_run_of_a_part_takes_nothing_away_that_another_part_uses(
+    suite: Suite, server: Server, part: str
+) -> None:
+    suite.write("tests/test_one.py", ASK + SHARING.format("", "a", "a"))
+    suite.write("tests/sub/test_two.py", ASK + SHARING.format("../tapes/", "b", "b"))
+    suite.run("--tape-mode=record", **RECORDING).assert_outcomes(passed=2)
+    options = [part] if " " not in part else []
+    if part == "a hook":
+        dropping = "items[:] = [one for one in items if one.name != 'test_b']"
+        suite.write("conftest.py", f"def pytest_collection_modifyitems(items): {dropping}")
+    if part == "a module that skips":
+        skips = "pytest.importorskip('not_there_at_all')\n"
+        suite.write("tests/sub/test_two.py", ASK + skips + SHARING.format("../tapes/", "b", "b"))
+    before = (suite.path / "tests/tapes/shared.jsonl").read_bytes()
+    result = suite.run("--tape-unused=prune", *options)
+    assert (suite.path / "tests/tapes/shared.jsonl").read_bytes() == before
+    if part != "tests/sub":  # all of it ran: its own tapes are looked at
+        result.stdout.fnmatch_lines([LEFT_OUT])
+    result.stdout.no_fnmatch_line("taken away*")
+
+
+@pytest.mark.row("N18")
+def test_a_run_in_a_folder_judges_the_tapes_of_that_folder(suite: Suite, server: Server) -> None:
+    suite.write("tests/test_one.py", ASK + SHARING.format("", "a", "a"))
+    suite.write("tests/sub/test_two.py", ASK + SHARING.format("", "b", "b"))
+    suite.run("--tape-mode=record", **RECORDING).assert_outcomes(passed=2)
+    suite.write("tests/sub/test_two.py", ASK + SHARING.format("", "b", "c"))
+    suite.run("--tape-mode=record", **RECORDING)
+    suite.write("tests/sub/test_two.py", ASK + SHARING.format("", "b", "b"))
+    result = suite.run("tests/sub")
+    result.stdout.fnmatch_lines(["nobody asked for: * on tests/sub/tapes/shared.jsonl"])
+
+
 @pytest.mark.parametrize("skip", ["pytest.skip('x')", "raise unittest.SkipTest('x')"])
 def test_a_skip_does_not_hide_a_miss_that_was_swallowed(
     suite: Suite, server: Server, skip: str

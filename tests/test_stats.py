@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from tapes.budget import Limits
 from tapes.cassette import Cassette
 from tapes.errors import CassetteMiss, MissingExtra
 from tapes.providers.usage import Usage
 from tapes.report import KEPT_RUNS, Run
 from tapes.stats import grouped, latest_used, stats_of
 from tests.making import KINDS, call, chat, tape_in
+from tests.tape.faults import without_rights
 
 
 def cent(usage: Usage) -> Decimal | None:
@@ -64,6 +66,19 @@ def test_what_a_tape_holds(tmp_path: Path) -> None:
 def test_a_tape_without_runs_here_has_none(tmp_path: Path) -> None:
     found = stats_of(tape_in(tmp_path, "jsonl", [call("one")]), cent)
     assert (found.runs, found.saved.calls, found.unused) == ((), 0, None)
+
+
+def test_a_tape_where_nobody_may_write_tells_of_its_runs_and_calls_all_the_same() -> None:
+    with without_rights() as folder:
+        path = folder / "t.jsonl"
+        with Cassette(path, "record", lambda _: {"a": 1}, limits=Limits(calls=3)) as cassette:
+            cassette.call({"prompt": "one"})
+        for file in (folder / ".tapes" / "state.db", path):
+            file.chmod(0o400)
+        for place in (folder / ".tapes", folder):
+            place.chmod(0o500)
+        found = stats_of(path, cent)
+        assert (len(found.runs), len(found.spent)) == (1, 1)
 
 
 def test_without_the_price_table_no_price_is_known(tmp_path: Path) -> None:

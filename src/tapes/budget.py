@@ -24,8 +24,8 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from tapes.errors import BadSetting, LedgerFailed
-from tapes.state import connect
+from tapes.errors import BadSetting, LedgerFailed, as_typed
+from tapes.state import connect, connect_to_read
 
 LATCH = "DEMO_LIVE"
 CALLS = "CASSETTE_LIVE_BUDGET"
@@ -283,7 +283,8 @@ def _translated(path: Path | None) -> Iterator[None]:
     except (sqlite3.Error, OSError) as error:
         raise LedgerFailed(
             f"live calls cannot be counted in {path}: {error}",
-            f"give yourself the right to write there: ls -la {path.parent if path else '.'}",
+            "give yourself the right to write there: "
+            f"ls -la {as_typed(path.parent if path else '.')}",
         ) from error
 
 
@@ -291,7 +292,7 @@ def spends(path: Path) -> list[Spend]:
     """Every line of a ledger, the oldest first; none where there is no ledger."""
     if not path.exists():
         return []
-    with _translated(path), closing(connect(path, _SCHEMA)) as connection:
+    with _translated(path), closing(connect_to_read(path, _SCHEMA)) as connection:
         rows = connection.execute(
             "SELECT tape, run, key, host, pid, at, state, tokens, usd FROM spends ORDER BY number"
         )

@@ -245,7 +245,28 @@ def plain_body(request: Request) -> bytes:
 
 
 def multipart_parts(content_type: str, body: bytes) -> list[Json] | None:
-    """The parts of an upload: headers by name and the hash of the bytes. None for a broken one.
+    """The parts of an upload: headers by name and the hash of the bytes. None for a broken one."""
+    pieces = multipart_pieces(content_type, body)
+    if pieces is None:
+        return None
+    parts: list[Json] = []
+    for head, content in pieces:
+        # Folded lines (RFC 5322, 2.2.3) are one.
+        lines = head.decode("latin-1").replace("\r\n ", " ").replace("\r\n\t", "\t").split("\r\n")
+        headers = [line.partition(":") for line in lines if line]
+        parts.append(
+            {
+                "headers": sorted(
+                    [name.strip().lower(), value.strip()] for name, _, value in headers
+                ),
+                "sha256": hashlib.sha256(content).hexdigest(),
+            }
+        )
+    return parts
+
+
+def multipart_pieces(content_type: str, body: bytes) -> list[tuple[bytes, bytes]] | None:
+    """The head and the content of each part of an upload. None for a broken one.
 
     The boundary is no part of it (RFC 2046, 5.1): it differs with every upload.
     """
@@ -258,22 +279,12 @@ def multipart_parts(content_type: str, body: bytes) -> list[Json] | None:
     end = pieces.pop() if pieces else preamble
     if not end.startswith(b"--") or not all(map(_AFTER_DELIMITER.match, pieces)):
         return None
-    parts: list[Json] = []
+    parts: list[tuple[bytes, bytes]] = []
     for piece in pieces:
         head, found, content = piece.lstrip(b" \t").partition(b"\r\n\r\n")
         if not found:
             return None
-        # Folded lines (RFC 5322, 2.2.3) are one.
-        lines = head.decode("latin-1").replace("\r\n ", " ").replace("\r\n\t", "\t").split("\r\n")
-        headers = [line.partition(":") for line in lines if line]
-        parts.append(
-            {
-                "headers": sorted(
-                    [name.strip().lower(), value.strip()] for name, _, value in headers
-                ),
-                "sha256": hashlib.sha256(content).hexdigest(),
-            }
-        )
+        parts.append((head, content))
     return parts
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tapes.capture.routes import KNOWN_UPSTREAMS, Upstream
 from tapes.config import FOLDER, Settings
-from tapes.errors import TapesError
+from tapes.errors import TapesError, as_typed
 from tapes.listening import Listen
 from tapes.lives import BEAT_S, lives_in, machine_start
 from tapes.pointing import upstreams_set_in
@@ -97,7 +97,9 @@ def of_log(
     failed, aside = waiting.get("failed", 0), spool["refused"] + spool["damaged"]
     if aside:
         what = f"{name}: {_many(aside, 'file')} of turns set aside in {folder}"
-        remedy = f"the log refused them, or they are damaged; look at them: ls -l {folder}"
+        remedy = (
+            f"the log refused them, or they are damaged; look at them: ls -l {as_typed(folder)}"
+        )
         return Finding("log", Level.WARNING, what, remedy)
     if failed:
         what = f"{name}: {_many(failed, 'session')} could not be derived"
@@ -250,7 +252,7 @@ def writable(folder: Path) -> Finding:
     except OSError as error:
         return Finding(
             "disk", Level.FAILURE, f"{folder} cannot be written: {error.strerror}",
-            f"check who may write there: ls -ld {folder}",
+            f"check who may write there: ls -ld {as_typed(folder)}",
         )  # fmt: skip
     finally:
         with suppress(OSError):  # why it could not be made is told

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from tapes.errors import BadSetting
+from tapes.errors import BadSetting, as_typed
 from tapes.listening import Listen
 from tapes.modes import MODE, Mode
 from tapes.project import declared_upstreams
@@ -286,7 +286,9 @@ def _content(file: Path) -> dict[str, Any]:
             "name a folder that has one; to make one: tapes init",
         ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadSetting(f"{file}: {error}", f"mend it there: ${{EDITOR:-vi}} {file}") from error
+        raise BadSetting(
+            f"{file}: {error}", f"mend it there: ${{EDITOR:-vi}} {as_typed(file)}"
+        ) from error
 
 
 def _require_known(

@@ -23,7 +23,7 @@ from tapes.errors import TapesError
 from tapes.exchange import Request
 from tapes.explain import Near, common_start
 from tapes.jsontext import Json
-from tapes.places import Difference, pointer_of
+from tapes.places import FIELD, WHOLE, Difference, pointer_of
 from tapes.summary import request_json, said_in
 from tapes.varying import Rule
 
@@ -31,6 +31,11 @@ _SHOWN_PLACES = 3
 _SHOWN_TEXT = 400
 _AROUND = 32
 _MOST_WORDS = 1_500
+# What differs in one text and is longer is shown by its beginning, and nothing moving looked for:
+# a refusal must not hold up whoever waits for it, nor a server's other clients.
+_MOST_TEXT = 100_000
+_LONGEST_WORD = 100
+_CONTEXT = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +219,8 @@ class _Difference:
         if moving is None:
             return None
         what, _, pattern = moving
-        old, new = _first_other(pattern, self.recorded, self.asked)
+        asked, recorded = self._around
+        old, new = _first_other(pattern, recorded, asked)
         kind = {"a random id": "random id", "a temporary path": "path"}.get(what, "time")
         return Cause(kind, self.place, f"{self.place} holds {what}: recorded {old}, asked {new}")
 
@@ -223,10 +229,22 @@ class _Difference:
         """The one form whose texts are all that differs."""
         if not self._are_texts or self._are_digests:
             return None
+        asked, recorded = self._around
+        if max(len(asked), len(recorded)) > _MOST_TEXT:
+            return None
         for what, word, pattern in _MOVING:
-            if re.sub(pattern, word, self.asked) == re.sub(pattern, word, self.recorded):
+            if re.sub(pattern, word, asked) == re.sub(pattern, word, recorded):
                 return what, word, pattern
         return None
+
+    @cached_property
+    def _around(self) -> tuple[str, str]:
+        """What differs of two texts, with some of what is the same before and behind it."""
+        head, tail = _common_ends(self.recorded, self.asked)
+        head, tail = max(0, head - _CONTEXT), max(0, tail - _CONTEXT)
+        return self.asked[head : len(self.asked) - tail], self.recorded[
+            head : len(self.recorded) - tail
+        ]
 
     def rule(self) -> Rule | None:
         """The rule that would let this place vary, where it may be thought to."""
@@ -237,10 +255,8 @@ class _Difference:
             return Rule.of({"query": name}) if same and moving else None
         if self.place.startswith(("headers.", "method")):
             return None
-        if self.place == "path" and moving is not None:
-            return Rule.of({"pattern": moving[2], "as": moving[1]})
-        if self.place == "path":
-            return None
+        if self.place in ("path", WHOLE) or self.place.startswith((FIELD, "multipart[")):
+            return Rule.of({"pattern": moving[2], "as": moving[1]}) if moving else None
         at = re.sub(r"/\d+(?=/|$)", "/*", pointer_of(self.place))
         if moving is not None:
             whole = re.fullmatch(moving[2], self.asked) and re.fullmatch(moving[2], self.recorded)
@@ -322,25 +338,34 @@ _OF_A_WORD = re.compile(r"[\w:/-]")
 
 def word_diff(recorded: str, asked: str) -> str:
     """How one text became another, word by word: `of [-Norway-]{+Sweden+}?`."""
-    head = common_start(recorded, asked)
-    tail = common_start(
-        recorded[: head - len(recorded) - 1 : -1], asked[: head - len(asked) - 1 : -1]
-    )
-    while head and _OF_A_WORD.match(recorded[head - 1]):
+    head, tail = _common_ends(recorded, asked)
+    least = max(0, head - _LONGEST_WORD), max(0, tail - _LONGEST_WORD)
+    while head > least[0] and _OF_A_WORD.match(recorded[head - 1]):
         head -= 1
-    while tail and _OF_A_WORD.match(recorded[-tail]):
+    while tail > least[1] and _OF_A_WORD.match(recorded[-tail]):
         tail -= 1
     before, behind = recorded[:head], recorded[len(recorded) - tail :]
-    old = _TOKENS.findall(recorded[head : len(recorded) - tail])
-    new = _TOKENS.findall(asked[head : len(asked) - tail])
+    was, now = recorded[head : len(recorded) - tail], asked[head : len(asked) - tail]
+    is_long = max(len(was), len(now)) > _MOST_TEXT
+    old, new = ([], []) if is_long else (_TOKENS.findall(was), _TOKENS.findall(now))
     parts = [before if len(before) <= _AROUND else f"…{before[-_AROUND:]}"]
-    if max(len(old), len(new)) > _MOST_WORDS:
-        parts += _changed("".join(old)[:_SHOWN_TEXT], "".join(new)[:_SHOWN_TEXT])
+    if is_long or max(len(old), len(new)) > _MOST_WORDS:
+        parts += _changed(was, now)
     else:
         parts += _diffed(old, new)
     parts.append(behind if len(behind) <= _AROUND else f"{behind[:_AROUND]}…")
     text = "".join(parts).replace("\n", "\\n")
     return text if len(text) <= 2 * _SHOWN_TEXT else f"{text[: 2 * _SHOWN_TEXT]}…"
+
+
+def _common_ends(one: str, other: str) -> tuple[int, int]:
+    """How many characters two texts begin with alike, and how many of the rest end alike."""
+    head = common_start(one, other)
+    return head, common_start(one[: head - len(one) - 1 : -1], other[: head - len(other) - 1 : -1])
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) < _SHOWN_TEXT else f"{text[: _SHOWN_TEXT - 20]}…"
 
 
 def _diffed(old: list[str], new: list[str]) -> Iterator[str]:
@@ -355,6 +380,7 @@ def _diffed(old: list[str], new: list[str]) -> Iterator[str]:
 
 
 def _changed(old: str, new: str) -> Iterator[str]:
+    old, new = _beginning(old), _beginning(new)  # so that both sides are seen
     if old:
         yield f"[-{old}-]"
     if new:

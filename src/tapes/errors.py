@@ -31,9 +31,19 @@ Each class says its slug (the name in the docs), the exit status of the command 
 HTTP status of the proxy. Knows nothing of tapes, clients or terminals.  Pure.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
+
+
+def as_typed(path: object) -> str:
+    """A path in a command that is to be typed: with blanks and brackets it stands in quotes.
+
+    One that begins with a dash is no option.
+    """
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 class _WithoutException(type):

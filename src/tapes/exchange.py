@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from tapes.errors import DamagedTape, NewerTape
+from tapes.errors import DamagedTape, NewerTape, as_typed
 from tapes.jsontext import MAX_DEPTH, Json, deeper_than, value_of_compact
 
 SCHEMA_VERSION = 1
@@ -286,7 +286,7 @@ def exchange_of(row: Json, path: str, place: object, get_blob: GetBlob | None = 
             raise newer(path, place, version)
         # A row without a version is the JSONL document's, keyed by its own rule.
         canonicalizer = str(row["canonicalizer"]) if version else "tape/1"
-        request, response = row["request"], row["response"]
+        request, response, when = row["request"], row["response"], row.get("recorded_at")
         if canonicalizer.startswith("http/"):
             request = None if request is None else request_of(request, get_blob)
             response = response_of(response, get_blob)
@@ -297,7 +297,7 @@ def exchange_of(row: Json, path: str, place: object, get_blob: GetBlob | None = 
             response=response,
             sample=int(row.get("sample", 0)),
             state=State(row.get("state", "complete")),
-            recorded_at=row.get("recorded_at"),
+            recorded_at=when if isinstance(when, str) else None,
             rules=tuple(row.get("rules", ())),
             version=version,
         )
@@ -322,5 +322,5 @@ def damaged(path: str, place: object, what: str) -> DamagedTape:
     """The error for a broken place on a tape."""
     return DamagedTape(
         f"damaged tape: {path}, {place}: {what}",
-        f"to see all damage: tapes tape verify {path}; to set it aside: add --mend",
+        f"to see all damage: tapes tape verify {as_typed(path)}; to set it aside: add --mend",
     )

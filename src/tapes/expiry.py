@@ -57,5 +57,12 @@ def how_old(exchange: Exchange, now: datetime) -> str:
     moment = recorded_when(exchange)
     if moment is None:
         return "of unknown age"
-    days, seconds = (now - moment).days, (now - moment).seconds
-    return f"{days} days old" if days else f"{seconds // 3600} hours old"
+    return f"{age_in_words(now - moment)} old"
+
+
+def age_in_words(age: timedelta) -> str:
+    """An age in days; in hours or minutes where it is less than one."""
+    count, unit = (age.days, "day") if age.days else (age.seconds // 3600, "hour")
+    if not count:
+        count, unit = age.seconds // 60, "minute"
+    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"

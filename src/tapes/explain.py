@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tapes.errors import TapesError
 from tapes.exchange import Exchange, Request, State
 from tapes.jsontext import Json
-from tapes.places import Difference, differences, is_same, leaves_of
+from tapes.places import Difference, differences, in_words, is_same, leaves_of
 from tapes.sketches import Sketches, row_of
 from tapes.tape.base import Tape
 from tapes.varying import Rule
@@ -80,7 +80,8 @@ def find_nearest(
     if search.best is None:
         return None
     _, exchange, leaves = search.best
-    return Near(exchange, differences(search.wanted, leaves), search.looked_at)
+    found = differences(search.wanted, leaves)
+    return Near(exchange, in_words(found, request, exchange.request, rules), search.looked_at)
 
 
 class _Search:

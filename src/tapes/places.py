@@ -6,16 +6,20 @@ others.
 Knows nothing of tapes.  Pure.
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tapes.canonical import http_identity
-from tapes.exchange import Request
+from tapes.canonical import http_identity, media_type, multipart_pieces, plain_body
+from tapes.exchange import Request, header
 from tapes.jsontext import Json
-from tapes.varying import Rule, vary_json
+from tapes.varying import Rule, vary_json, vary_text
 
 WHOLE = "the body"
+FIELD = "form field "
+FORM = "application/x-www-form-urlencoded"
+_DIGEST = re.compile(r"(?:multipart\[(\d+)\]\.)?sha256$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,71 @@ def differences(asked: dict[str, Json], recorded: dict[str, Json]) -> tuple[Diff
         for place in places
         if not is_same(place, asked, recorded) and not _is_shell(place, in_order)
     )
+
+
+def in_words(
+    found: tuple[Difference, ...],
+    asked: Request | Json,
+    recorded: Request | Json,
+    rules: tuple[Rule, ...] = (),
+) -> tuple[Difference, ...]:
+    """The same differences; where only the hashes of two texts differ, the texts themselves.
+
+    A form is told field by field, a part of an upload by its content. Bytes that are no text stay
+    hashes.
+    """
+    if not (isinstance(asked, Request) and isinstance(recorded, Request)):
+        return found
+    bodies = [http_identity(each)[0]["body"] for each in (asked, recorded)]
+    if any(not isinstance(body, dict) or "json" in body for body in bodies):
+        return found
+    plain = tuple(rule for rule in rules if rule.pattern and not rule.at)
+    told: list[Difference] = []
+    for one in found:
+        told += _told(one, asked, recorded, plain)
+    return tuple(told)
+
+
+def _told(
+    one: Difference, asked: Request, recorded: Request, rules: tuple[Rule, ...]
+) -> list[Difference]:
+    digest = _DIGEST.match(one.place)
+    if digest is None or one.asked is None or one.recorded is None:
+        return [one]
+    number = digest[1]
+    texts = [_text(each, number) for each in (asked, recorded)]
+    new, old = texts
+    if new is None or old is None:
+        return [one]
+    if number is not None:
+        return [Difference(f"multipart[{number}].content", new, old)]
+    new, old = vary_text(new, rules)[0], vary_text(old, rules)[0]
+    kinds = {media_type(each.headers) for each in (asked, recorded)}
+    fields = _fields(new, old) if kinds == {FORM} else None
+    return [Difference(WHOLE, new, old)] if fields is None else fields
+
+
+def _text(request: Request, number: str | None) -> str | None:
+    """The text of a body, or of a part of an upload; None for what is none."""
+    body = plain_body(request)
+    if number is not None:
+        parts = multipart_pieces(header(request.headers, "content-type") or "", body)
+        if parts is None or int(number) >= len(parts):
+            return None
+        body = parts[int(number)][1]
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _fields(new: str, old: str) -> list[Difference] | None:
+    """The fields of a form that differ; None where it has others, or in another order."""
+    pairs = [[field.partition("=") for field in text.split("&")] for text in (new, old)]
+    if [name for name, *_ in pairs[0]] != [name for name, *_ in pairs[1]]:
+        return None
+    both = zip(*pairs, strict=True)
+    return [Difference(f"{FIELD}{a[0]}", a[2], b[2]) for a, b in both if a[2] != b[2]]
 
 
 def is_same(place: str, asked: Mapping[str, Json], recorded: Mapping[str, Json]) -> bool:

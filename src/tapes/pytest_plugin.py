@@ -37,6 +37,8 @@ _VCR_MODES = ("none", "once", "new_episodes", "all", "rewrite")
 _MODES = ("replay", "record", "live", *_VCR_MODES)
 _UNUSED = ("ignore", "warn", "fail", "prune")
 _FIXTURE = "_tape_of_marker"
+_PARTIAL = ("lf", "collectonly", "setuponly", "setupplan")  # options that leave tests out
+_NOT_WHOLE = "what nobody asked for was not looked for: not every test ran"
 
 
 @dataclass(slots=True)
@@ -56,7 +58,7 @@ class _Run:
     other: str | None
     gathered: "Gathered | None" = None
     watched: list[_Watched] = field(default_factory=list)
-    deselected: int = 0
+    left_out: int = 0
     folders: set[str] = field(default_factory=set)
     spared: set[str] = field(default_factory=set)
     ending: list[str] = field(default_factory=list)
@@ -154,10 +156,18 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 # --- which tests ------------------------------------------------------------------------------
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let the tape of a marked test be open before any other of its fixtures."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, object, object]:
+    """Let the tape of a marked test be open before any other of its fixtures.
+
+    Tests that a hook takes out are counted, whether or not it says so.
+    """
     run = config.stash[_RUN]
+    before = len(items)
+    result = yield
+    run.left_out += max(0, before - len(items))
     names = _marker_names(run)
     for item in items:
         run.folders.add(os.path.dirname(item.path))
@@ -165,16 +175,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             fixtures = getattr(item, "fixturenames", None)
             if fixtures is not None and _FIXTURE not in fixtures:
                 fixtures.insert(0, _FIXTURE)
+    return result
 
 
 def _marker_names(run: _Run) -> tuple[str, ...]:
     return ("tape",) if run.other else ("tape", "vcr", "block_network")
 
 
-def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Count what this run leaves out."""
-    if items:
-        items[0].config.stash[_RUN].deselected += len(items)
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Count modules that were skipped: nobody knows which tapes their tests use."""
+    report = yield
+    collector.config.stash[_RUN].left_out += report.skipped
+    return report
 
 
 # --- fixtures ---------------------------------------------------------------------------------
@@ -328,16 +343,15 @@ def _allowed(request: pytest.FixtureRequest) -> list[str]:
 
 
 def _vcr_path(request: pytest.FixtureRequest, vcr: _Vcr) -> str:
-    from tapes.testing.naming import safe, vcr_folder, vcr_name
+    from tapes.testing.naming import vcr_folder
     from tapes.testing.opening import VCR_ENDINGS
 
     node = request.node
     folder = str(_value(request, "vcr_cassette_dir", vcr_folder(str(node.path))))
-    default = node.get_closest_marker("default_cassette")
-    name = vcr_name(_classes(node), node.name)
-    name = default.args[0] if default else _value(request, "default_cassette_name", name)
-    name = str(_value(request, "vcr_cassette_name", name))
-    base = next((name.removesuffix(e) for e in VCR_ENDINGS if name.endswith(e)), name)
+    name = _vcr_name(node)
+    if not node.get_closest_marker("default_cassette"):
+        name = _value(request, "default_cassette_name", name)
+    base = _vcr_base(str(_value(request, "vcr_cassette_name", name)))
     folders = (folder, os.path.dirname(folder))  # with a folder for each file, and without
     candidates = [os.path.join(f, base + ending) for f in folders for ending in VCR_ENDINGS]
     found = next((file for file in candidates if os.path.isfile(file)), None)
@@ -345,6 +359,26 @@ def _vcr_path(request: pytest.FixtureRequest, vcr: _Vcr) -> str:
     for marker in node.iter_markers("vcr"):
         for extra in marker.args:
             vcr.cassettes.append(os.path.join(folder, str(extra)))
+    return _vcr_tape(folder, base)
+
+
+def _vcr_name(node: Any) -> str:
+    """The name of a test's cassette, as far as the test alone says it."""
+    from tapes.testing.naming import vcr_name
+
+    default = node.get_closest_marker("default_cassette")
+    return str(default.args[0]) if default else vcr_name(_classes(node), node.name)
+
+
+def _vcr_base(name: str) -> str:
+    from tapes.testing.opening import VCR_ENDINGS
+
+    return next((name.removesuffix(e) for e in VCR_ENDINGS if name.endswith(e)), name)
+
+
+def _vcr_tape(folder: str, base: str) -> str:
+    from tapes.testing.naming import safe
+
     where, own = os.path.split(base)
     return os.path.join(folder, where, f"{safe(own)}.jsonl")
 
@@ -433,7 +467,7 @@ def pytest_runtest_makereport(
         report.sections.append(("refused by the tape", "\n\n".join(said)))
     if report.when == "teardown":
         _forget(run)
-    if report.skipped and report.when == "setup" and not hasattr(report, "wasxfail"):
+    if report.skipped:
         _spare(run, item)
     return report
 
@@ -510,17 +544,20 @@ def _places(raised: pytest.ExceptionInfo[BaseException], item: pytest.Item) -> l
 
 
 def _spare(run: _Run, item: pytest.Item) -> None:
-    """A skipped test would have used its tape."""
+    """A test that was skipped, or failed as was expected, would have used its tape."""
+    opened = item.stash.get(_OPENED, None)
+    if opened is not None:
+        run.spared.add(os.path.abspath(opened.tape.path))
     marker = item.get_closest_marker("tape")
-    if marker is None and not _is_vcr(item):
+    is_vcr = _is_vcr(item)
+    if marker is None and not is_vcr and "tape" not in getattr(item, "fixturenames", ()):
         return
     name = marker and (marker.kwargs.get("name") or next(iter(marker.args), None))
     run.spared.add(_path_of(item, name))
-    if marker is None:
-        from tapes.testing.naming import safe, vcr_folder, vcr_name
+    if is_vcr:
+        from tapes.testing.naming import vcr_folder
 
-        own = safe(vcr_name(_classes(item), item.name))
-        run.spared.add(os.path.join(vcr_folder(str(item.path)), f"{own}.jsonl"))
+        run.spared.add(_vcr_tape(vcr_folder(str(item.path)), _vcr_base(_vcr_name(item))))
 
 
 # --- the end ----------------------------------------------------------------------------------
@@ -543,7 +580,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     gathered = run.gather()
     gathered.folders |= _tape_folders(config, run)
     gathered.spared |= run.spared
-    gathered.deselected = max(gathered.deselected, run.deselected)
+    gathered.left_out = max(gathered.left_out, run.left_out)
     output = getattr(config, "workeroutput", None)
     if output is not None:
         output["tapes"] = gathered.as_plain()
@@ -553,8 +590,13 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     unused = config.getoption("tape_unused") or config.getini("tape_unused")
     if unused not in _UNUSED:
         raise pytest.UsageError(f"tape_unused = {unused!r} is not one of: {', '.join(_UNUSED)}")
-    if unused == "ignore" or exitstatus != 0 or not _is_whole(config, gathered):
+    if unused == "ignore" or exitstatus != 0:
         return
+    if not _is_whole(config, gathered):
+        if config.getoption("tape_unused"):
+            run.ending.append(_NOT_WHOLE)
+        return
+    gathered.within = _folders_that_ran(config)
     run.ending = unused_lines(gathered, prunes=unused == "prune")
     if run.ending and unused == "fail":
         run.ending.append("the run fails for that: tape_unused is fail")
@@ -572,13 +614,20 @@ def _tape_folders(config: pytest.Config, run: _Run) -> set[str]:
 
 
 def _is_whole(config: pytest.Config, gathered: "Gathered") -> bool:
-    """Whether every test that could use a tape ran."""
-    if gathered.deselected or config.getoption("lf", False) or config.option.collectonly:
+    """Whether every test of the folders that were named ran."""
+    if gathered.left_out or any(config.getoption(name, False) for name in _PARTIAL):
         return False
-    if any("::" in arg or os.path.isfile(arg) for arg in config.args):
+    typed = (*config.invocation_params.args, *os.environ.get("PYTEST_ADDOPTS", "").split())
+    if any(str(one).startswith("--ignore") for one in typed):  # in the ini file: never a test
         return False
-    is_all = config.args_source is not pytest.Config.ArgsSource.ARGS
-    return is_all or not config.getini("tape_dir")
+    return not any("::" in arg or os.path.isfile(arg) for arg in config.args)
+
+
+def _folders_that_ran(config: pytest.Config) -> list[str] | None:
+    """Where the tests of this run are; none where they are the project's own choice."""
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        return None
+    return [os.path.join(config.invocation_params.dir, arg) for arg in config.args]
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

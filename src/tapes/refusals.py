@@ -23,9 +23,10 @@ from tapes.errors import (
     TapeFailed,
     TapesError,
     WrongCanonicalizer,
+    as_typed,
 )
 from tapes.exchange import Exchange, Request, Response
-from tapes.expiry import how_old
+from tapes.expiry import age_in_words, how_old
 from tapes.explain import find_nearest
 from tapes.modes import MODE
 from tapes.permit import Clean, Question
@@ -55,8 +56,8 @@ def exhausted(key: str, path: str, limits: Limits, spent: Spent | None) -> Budge
     gone += f", {spent.usd} USD" if spent.usd else ""
     return BudgetExhausted(
         f"{what}; spent: {gone} since {since}",
-        f"who spent it: tapes budget show {path}; to begin anew: tapes budget reset {path};"
-        f" or raise {CALLS}",
+        f"who spent it: tapes budget show {as_typed(path)};"
+        f" to begin anew: tapes budget reset {as_typed(path)}; or raise {CALLS}",
     )
 
 
@@ -74,8 +75,8 @@ def too_old(exchange: Exchange, path: str, max_age: timedelta | None) -> Expired
     """The recording is older than the project permits."""
     return ExpiredRecording(
         f"expired: {exchange.key[:12]} on {path} is {how_old(exchange, datetime.now(UTC))},"
-        f" and max_age is {max_age}",
-        f"to record it again: {LATCH}=1 tapes tape refresh {path} --expired",
+        f" and max_age is {age_in_words(max_age) if max_age else 'unknown'}",
+        f"to record it again: {LATCH}=1 tapes tape refresh {as_typed(path)} --expired",
     )
 
 

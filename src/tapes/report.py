@@ -19,11 +19,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
 
-from tapes.errors import CassetteError, MissingExtra, TapesError, UnreadableTape
+from tapes.errors import CassetteError, MissingExtra, TapesError, UnreadableTape, as_typed
 from tapes.exchange import Exchange, Response, header
 from tapes.providers.usage import Usage, usage_of, usage_of_value
 from tapes.state import STATE as STATE
-from tapes.state import connect
+from tapes.state import connect, connect_to_read
 from tapes.tape.base import Tape
 from tapes.tape.beside import make_local
 from tapes.wire import decoded
@@ -314,7 +314,7 @@ def runs_of(tape: Tape) -> list[Run]:
     if path is None or not path.exists():
         return []
     try:
-        with closing(connect(path, _SCHEMA)) as connection:
+        with closing(connect_to_read(path, _SCHEMA)) as connection:
             rows = connection.execute(
                 "SELECT mode, pid, started, ended, counts, hits, recordings FROM runs"
                 " WHERE tape = ? ORDER BY number DESC",
@@ -324,7 +324,7 @@ def runs_of(tape: Tape) -> list[Run]:
     except sqlite3.Error as error:
         raise UnreadableTape(
             f"the reports in {path} cannot be read: {error}",
-            f"they are this machine's alone, and can go: rm {path}",
+            f"they are this machine's alone, and can go: rm {as_typed(path)}",
         ) from error
 
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from tapes.budget import RUN, Limits, Spend, reset, spends
-from tapes.errors import UnreadableTape, UnwritableTape
+from tapes.errors import UnreadableTape, UnwritableTape, as_typed
 from tapes.report import STATE
 from tapes.tape.beside import FOLDER
 from tapes.tape.finding import PASSED_OVER
@@ -118,7 +118,7 @@ def _spends(ledger: Path) -> list[Spend]:
     except sqlite3.Error as error:
         raise UnreadableTape(
             f"the ledger {ledger} cannot be read: {error}",
-            f"check it with: ls -l {ledger}; it can be deleted: only the count is lost",
+            f"check it with: ls -l {as_typed(ledger)}; it can be deleted: only the count is lost",
         ) from error
 
 
@@ -132,5 +132,5 @@ def forget_spending(path: str | os.PathLike[str]) -> int:
     except sqlite3.Error as error:
         raise UnwritableTape(
             f"the ledger {local / STATE} cannot be written: {error}",
-            f"check it with: ls -ld {local} {local / STATE}",
+            f"check it with: ls -ld {as_typed(local)} {as_typed(local / STATE)}",
         ) from error

@@ -8,6 +8,7 @@ Knows nothing of what is kept there.
 
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 STATE = "state.db"
@@ -32,6 +33,28 @@ def connect(path: Path | None, schema: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def connect_to_read(path: Path, schema: str) -> sqlite3.Connection:
+    """A connection to a file that is there. Where nobody may write, it is read as it lies.
+
+    What a writer left in the log beside such a file is not in it. Raises sqlite3.Error.
+    """
+    try:
+        return connect(path, schema)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+            raise
+    whole = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    try:
+        lying = sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)
+        with closing(lying):
+            lying.backup(whole)
+        whole.executescript(schema)
+    except BaseException:
+        whole.close()
+        raise
+    return whole
 
 
 def _use_log(connection: sqlite3.Connection) -> None:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from tapes import guard, lanes
 from tapes.cassette import Cassette
-from tapes.errors import BadSetting, UnusedRecordings
+from tapes.errors import BadSetting, UnusedRecordings, as_typed
 from tapes.guarding.rules import Allowed
 from tapes.lanes import Lane, allowed_of, pace_of
 from tapes.opening import Where, asked_for
@@ -153,7 +153,7 @@ class use:  # noqa: N801  # a verb that is called: it reads as the function it s
         more = f" and {len(left) - _SHOWN_UNUSED} more" if len(left) > _SHOWN_UNUSED else ""
         error = UnusedRecordings(
             f"nobody asked for {len(left)} of the recordings on {cassette.tape.path}: {keys}{more}",
-            f"to take them away: tapes tape prune {cassette.tape.path}",
+            f"to take them away: tapes tape prune {as_typed(cassette.tape.path)}",
         )
         if self._unused == "fail":
             raise error

@@ -116,3 +116,8 @@ def test_a_list_that_breaks_in_the_middle_shows_nothing(
 def test_colours_fall_away_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     write("\x1b[31mred\x1b[0m")
     assert capsys.readouterr().out == "red\n"
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00"])
+def test_a_time_that_is_none_in_utc_is_shown_as_it_stands(text: str) -> None:
+    assert when(text) == text[:16]

@@ -120,7 +120,7 @@ def test_a_dry_run_says_what_would_be_sent_and_needs_no_permission(
 ) -> None:
     status, out, _ = typed("refresh", "--older-than", "0d", "--dry-run", "t.jsonl")
     assert status == 0
-    assert "expired: 0 hours old" in out
+    assert "expired: 0 minutes old" in out
     assert out.endswith("2 requests would be sent\n")
     _, out, _ = typed("refresh", "--older-than", "1d", "--dry-run", "--json", "t.jsonl")
     assert json.loads(out) == {"tape": "t.jsonl", "would_send": []}

@@ -15,7 +15,9 @@ from tapes.errors import ForeignFile
 from tapes.exchange import Exchange, Piece, Request, Response, header
 from tapes.interchange import har
 from tapes.interchange.foreign import brought
+from tapes.moving import import_into
 from tapes.redact import Redactor
+from tapes.tape.kinds import open_tape
 from tests.interchange.made import (
     content,
     entry,
@@ -187,3 +189,50 @@ def test_an_archive_that_somebody_edited_is_read_as_it_was_edited() -> None:
     reading = har.read(har.write([exchange]).data.replace(b'"one"', b'"three"'))
     assert only(reading).response.body == b"three"
     assert "was edited" in reading.notes[0].text
+
+
+def headed(*pairs: tuple[str, str]) -> dict[str, Any]:
+    headers = [{"name": name, "value": value} for name, value in pairs]
+    return {**content("hi"), "headers": headers}
+
+
+def test_a_header_that_a_browser_wrote_in_lines_is_several_headers() -> None:
+    found = only(read(entry(response=headed(("link", "</a>\n</b>"), ("x", "1")))))
+    assert found.response.headers == (("link", "</a>"), ("link", "</b>"), ("x", "1"))
+
+
+UNSAYABLE = {
+    "a header of two lines": {"response": headed(("x", "a\r\nset-cookie: b"))},
+    "a name with blanks": {"response": headed(("x y", "a"))},
+    "a reason of two lines": {"response": {**content("hi"), "statusText": "OK\r\nx: y"}},
+    "a status of five digits": {"response": {**content("hi"), "status": 99999}},
+    "a method with blanks": {"request": {"method": "GE T"}},
+    "a line end in the URL": {"request": {"url": "https://h/a\r\nb"}},
+}
+
+
+@pytest.mark.parametrize("case", UNSAYABLE)
+def test_what_http_cannot_say_is_left_out_with_its_reason(case: str) -> None:
+    reading = read(entry(**UNSAYABLE[case]))
+    assert reading.found == ()
+    assert [note.left_out for note in reading.notes] == [True]
+
+
+@pytest.mark.parametrize(
+    "date", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00", "2026-02-30T10:00:00Z"]
+)
+def test_a_date_that_is_none_is_said_and_the_exchange_kept(date: str) -> None:
+    reading = read(entry(startedDateTime=date, response=content("hi")))
+    assert only(reading).recorded_at is None
+    assert [note.text for note in reading.notes] == [f"the date {date!r} is none: kept without one"]
+
+
+@pytest.mark.parametrize("wait", [float("inf"), float("nan"), 1e308])
+def test_times_that_are_none_make_no_damaged_row(wait: float, tmp_path: Path) -> None:
+    reading = read(entry(timings={"wait": wait, "receive": wait}, response=content("hi")))
+    tape = open_tape(tmp_path / "t.jsonl")
+    import_into(tape, reading)
+    (exchange,) = tape.exchanges()
+    tape.close()
+    assert isinstance(exchange.response, Response)
+    assert exchange.response.body == b"hi"

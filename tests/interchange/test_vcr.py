@@ -355,3 +355,14 @@ def test_what_is_no_http_exchange_is_noted_as_left_out() -> None:
     written = vcr_files.write([plain])
     assert written.count == 0
     assert [note.left_out for note in written.notes] == [True]
+
+
+def test_what_http_cannot_say_is_left_out_of_a_cassette_with_its_reason() -> None:
+    text = """
+version: 1
+interactions:
+- request: {method: GET, uri: 'https://h/a', headers: {}, body: null}
+  response: {status: {code: 200, message: OK}, headers: {x: ["a\\r\\nb: c"]}, body: {string: hi}}
+"""
+    reading = vcr_files.read(text.encode())
+    assert (reading.found, [note.left_out for note in reading.notes]) == ((), [True])

@@ -50,3 +50,38 @@ def test_a_tape_of_a_skipped_test_is_spared(tmp_path: Path) -> None:
     assert gathered.unused_tapes() == [str(other)]
     gathered.spared |= {str(path), str(other)}
     assert (gathered.unused_tapes(), gathered.unused_recordings()) == ([], {})
+
+
+def test_two_names_of_one_tape_share_what_was_asked(tmp_path: Path) -> None:
+    path, link = tmp_path / "t.jsonl", tmp_path / "link.jsonl"
+    recorded(path, "a", "b")
+    link.symlink_to(path)
+    gathered = replayed(path, "a")
+    gathered.add_plain(replayed(link, "b").as_plain())
+    assert gathered.unused_recordings() == {}
+    (tmp_path / "spared").mkdir()
+    alone = replayed(path, "a")
+    alone.spared.add(str(tmp_path / "spared" / ".." / "link.jsonl"))
+    assert alone.unused_recordings() == {}
+
+
+def test_pruning_a_tape_of_two_names_keeps_what_either_was_asked(tmp_path: Path) -> None:
+    path, link = tmp_path / "t.jsonl", tmp_path / "link.jsonl"
+    recorded(path, "a", "b", "c")
+    before = path.read_bytes().splitlines(keepends=True)
+    link.symlink_to(path)
+    gathered = replayed(path, "a")
+    gathered.add_plain(replayed(link, "b").as_plain())
+    assert len(unused_lines(gathered, prunes=True)) == 1
+    assert path.read_bytes() == b"".join(before[:2])
+
+
+def test_only_tapes_below_the_folders_that_ran_are_judged(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    recorded(path, "a", "b")
+    gathered = replayed(path, "a")
+    gathered.folders.add(str(tmp_path))
+    gathered.within = [str(tmp_path / "sub")]
+    assert (gathered.unused_tapes(), gathered.unused_recordings()) == ([], {})
+    gathered.within = [str(tmp_path)]
+    assert list(gathered.unused_recordings()) == [str(path)]

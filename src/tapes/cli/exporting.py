@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tapes.capture.noticed import KEPT_HEADERS
 from tapes.cli.output import flush, write_bytes
-from tapes.errors import ForeignFile, UnwritableTape
+from tapes.errors import ForeignFile, UnwritableTape, as_typed
 from tapes.exporting import Export, Form, sessions_found
 from tapes.redact import Redactor
 from tapes.rows import NO_ORG, RawTurn
@@ -89,4 +89,6 @@ def _turns(name: str) -> Iterator[RawTurn]:
                 if line.strip():
                     yield turn_of(line, name, f"line {number}")
     except OSError as error:
-        raise ForeignFile(f"{name} cannot be read: {error.strerror}", f"ls -l {name}") from error
+        raise ForeignFile(
+            f"{name} cannot be read: {error.strerror}", f"ls -l {as_typed(name)}"
+        ) from error

@@ -7,7 +7,7 @@ import click
 
 from tapes.cli.opened import project, session_by, store_options
 from tapes.cli.output import count, json_option, note, write, write_json
-from tapes.errors import UnwritableTape
+from tapes.errors import UnwritableTape, as_typed
 from tapes.forking import turn_named, turns_until
 from tapes.freezing import Drift, drift, module_for
 from tapes.freezing import freeze as frozen
@@ -112,7 +112,7 @@ def freeze(
         names = ", ".join(f"{name} {n}" for name, n in sorted(done.secrets.items()))
         write(f"secrets taken out: {names}")
     if target is not None:
-        write(f"{target}: replays it; run it with: pytest {target}")
+        write(f"{target}: replays it; run it with: pytest {as_typed(target)}")
     for each in left_out[:_SHOWN]:
         note(f"left out: {each.place}: {each.text}")
     return 0 if answers else 1

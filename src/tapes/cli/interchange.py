@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from tapes.cli.output import count, json_option, note, progress, write, write_bytes, write_json
-from tapes.errors import BadSetting, UnreadableTape, UnwritableTape
+from tapes.errors import BadSetting, UnreadableTape, UnwritableTape, as_typed
 from tapes.interchange.foreign import Note, Reading
 from tapes.jsontext import Json
 from tapes.moving import Format, Imported, export_from, import_into, read_file
@@ -101,7 +101,7 @@ def _bytes_of(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UnreadableTape(
-            f"{path} cannot be read: {error.strerror}", f"check it with: ls -l {path}"
+            f"{path} cannot be read: {error.strerror}", f"check it with: ls -l {as_typed(path)}"
         ) from error
 
 

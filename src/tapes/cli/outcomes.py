@@ -9,6 +9,7 @@ import click
 
 from tapes.cli.output import Table, count, facts, moment, money, when, write
 from tapes.cli.views import SHORT, dim, quoted
+from tapes.errors import as_typed
 from tapes.exchange import Request
 from tapes.jsontext import Json
 from tapes.scanning import Finding, Scrubbed
@@ -38,7 +39,7 @@ def verified(found: Verified) -> None:
         write(f"set aside in: {mended.aside}")
         write(f"as it was:    {mended.backup}")
     elif found.damage:
-        write(f"to set it aside and keep the rest: tapes tape verify --mend {found.path}")
+        write(f"to set it aside and keep the rest: tapes tape verify --mend {as_typed(found.path)}")
 
 
 def verified_json(found: Verified) -> Json:
@@ -82,7 +83,7 @@ def merged(into: str, copied: Sequence[Copied]) -> None:
         parts += [f"{count(each.known, 'key')} known already"] if each.known else []
         parts += [f"{count(each.kept_out, 'answer')} kept out"] if each.kept_out else []
         write(f"{each.source}: {', '.join(parts)}")
-    write(f"to look at it: tapes tape ls {into}")
+    write(f"to look at it: tapes tape ls {as_typed(into)}")
 
 
 def converted(copied: Copied) -> None:
@@ -152,7 +153,7 @@ def findings(found: Sequence[Finding], looked: int) -> None:
         write(f"no secrets found in {count(looked, 'file')}")
         return
     write(f"{count(len(found), 'secret')} in {where} of {count(looked, 'file')}")
-    write(f"to take them out of a tape: tapes tape scrub {found[0].path}")
+    write(f"to take them out of a tape: tapes tape scrub {as_typed(found[0].path)}")
     write("what was shared or committed is known: revoke it at its provider")
 
 
@@ -244,7 +245,7 @@ def account(found: Account) -> None:
                 spend.host,
                 color="yellow" if spend.state == "open" else None,
             )
-        write(dim(f"to begin anew: tapes budget reset {found.path}"))
+        write(dim(f"to begin anew: tapes budget reset {as_typed(found.path)}"))
 
 
 def account_json(found: Account) -> Json:

@@ -228,9 +228,10 @@ def when(text: str | None) -> str:
         return "-"
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment = moment.astimezone(UTC) if moment.tzinfo else moment
+    except (ValueError, OverflowError):  # the latter: in UTC it is no day that there is
         return text[:16]
-    return (moment.astimezone(UTC) if moment.tzinfo else moment).strftime("%Y-%m-%d %H:%M")
+    return moment.strftime("%Y-%m-%d %H:%M")
 
 
 def moment(seconds: float) -> str:

@@ -21,18 +21,18 @@ from tapes.cli.output import (
 )
 from tapes.cli.refresh import can_go_live, refresh_
 from tapes.comparing import answer_differences, compare_tapes, exchange_differences
-from tapes.errors import BadSetting, DamagedTape, TapesError, UnknownKey
+from tapes.errors import BadSetting, DamagedTape, TapesError, UnknownKey, as_typed
 from tapes.exchange import Exchange, Request, Response, row_of
 from tapes.explanation import explain as explain_request
 from tapes.explanation import request_of_text
 from tapes.jsontext import Json, compact
 from tapes.prices import price_of
 from tapes.project import declared_for
-from tapes.report import KEPT_RUNS
+from tapes.report import KEPT_RUNS, runs_of
 from tapes.scanning import Finding, scan_file
 from tapes.scanning import scan as scan_tape
 from tapes.scanning import scrub as scrub_tape
-from tapes.stats import known_runs, latest_used, stats_of
+from tapes.stats import latest_used, stats_of
 from tapes.summary import summary_of
 from tapes.tape.base import Tape
 from tapes.tape.copying import convert as convert_tape
@@ -166,7 +166,9 @@ def _exchange(path: str, key: str) -> Exchange:
     finally:
         found.close()
     if exchange is None:
-        raise UnknownKey(f"{whole[:12]} is no longer on {path}", f"see: tapes tape ls {path}")
+        raise UnknownKey(
+            f"{whole[:12]} is no longer on {path}", f"see: tapes tape ls {as_typed(path)}"
+        )
     return exchange
 
 
@@ -272,7 +274,7 @@ def explain(
         if exchange.request is None:
             raise BadSetting(
                 f"{exchange.key[:12]} was kept without its request, so there is nothing to explain",
-                f"give the request itself: tapes tape explain {path} --request FILE",
+                f"give the request itself: tapes tape explain {as_typed(path)} --request FILE",
             )
         request, sample = exchange.request, sample or exchange.sample
         rule = canonicalizer or (rule if isinstance(request, Request) else exchange.canonicalizer)
@@ -426,7 +428,7 @@ def _used(path: str, count: int) -> set[str]:
     kind_of_existing(path)
     opened: Tape = open_tape(path)
     try:
-        runs = known_runs(opened)
+        runs = runs_of(opened)
     finally:
         opened.close()
     used = latest_used(runs, count)

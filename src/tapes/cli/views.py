@@ -23,6 +23,7 @@ from tapes.cli.output import (
     write,
 )
 from tapes.comparing import TapeDifferences
+from tapes.errors import as_typed
 from tapes.exchange import Exchange, Headers, Request, Response, State
 from tapes.explanation import Explanation
 from tapes.jsontext import Json, compact, read
@@ -252,7 +253,7 @@ def stats(found: Stats) -> None:
         total = sum(spend.tokens for spend in found.spent)
         calls = count(len(found.spent), "live call")
         write(f"counted under a budget: {calls}, {total:,} tokens, {money(usd)}")
-        write(f"to see whose: tapes budget show {found.path}")
+        write(f"to see whose: tapes budget show {as_typed(found.path)}")
         write()
     if not found.runs:
         write("no run of this tape is known on this machine")
@@ -462,7 +463,7 @@ def explanation(path: str, found: Explanation) -> None:
         recorded = found.found.recorded_at or "nobody knows when"
         write(click.style(f"cassette hit: {key} on {path}", fg="green", bold=True))
         write(f"recorded: {recorded}")
-        write(f"to see the answer: tapes tape show {path} {key}")
+        write(f"to see the answer: tapes tape show {as_typed(path)} {key}")
         return
     _miss(found)
 

@@ -11,6 +11,7 @@ Rule 4: a stream that did not end is no answer here either: it is kept as eviden
 Knows nothing of formats, files or tapes.  Pure but for what the redactor remembers.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -276,6 +277,29 @@ def plain_response(response: Response) -> tuple[Headers, bytes]:
     return with_length(headers, len(result.data)), result.data
 
 
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_BREAKS = re.compile(r"[\x00\r\n]")
+_STATUS = range(100, 1000)  # three digits are what a status line has room for
+
+
+def unsayable(request: Request, response: Response) -> str | None:
+    """What of an exchange HTTP has no way to say, or None where it can be said whole."""
+    if not _TOKEN.fullmatch(request.method):
+        return f"the method {request.method!r} is none"
+    if _BREAKS.search(request.url):
+        return f"the URL {request.url!r} is no single line"
+    if response.status not in _STATUS:
+        return f"the status {response.status} is none"
+    if _BREAKS.search(response.reason):
+        return f"the reason {response.reason!r} is no single line"
+    for name, value in (*request.headers, *response.headers):
+        if not _TOKEN.fullmatch(name) or _BREAKS.search(value):
+            return f"the header {name!r} cannot be sent: a name is a word, a value one line"
+    if not all(math.isfinite(piece.at) for piece in response.pieces):
+        return "the times of its pieces are none"
+    return None
+
+
 def header_text(value: object, place: str) -> str:
     """A header's value as our exchanges have it: its bytes read as latin-1. Raises ForeignFile."""
     if isinstance(value, bytes):
@@ -291,7 +315,10 @@ def header_text(value: object, place: str) -> str:
 
 
 def date_of(text: object) -> str | None:
-    """A moment as rows have it, from ISO 8601 or an HTTP date; None for what is neither."""
+    """A moment as rows have it, from ISO 8601 or an HTTP date; None for what is neither.
+
+    Times of the first and the last day that there is, such as .NET's for "none", are none either.
+    """
     if isinstance(text, datetime):
         moment = text
     else:
@@ -304,7 +331,10 @@ def date_of(text: object) -> str | None:
                 return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds")
+    try:
+        return moment.astimezone(UTC).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return None
 
 
 def answering(exchanges: Iterable[Exchange]) -> tuple[list[Exchange], list[Note]]:

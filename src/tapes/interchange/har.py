@@ -12,6 +12,7 @@ Knows nothing of keys, tapes or redaction.  Pure.
 
 import base64
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -31,6 +32,7 @@ from tapes.interchange.foreign import (
     header_text,
     plain_response,
     settled,
+    unsayable,
 )
 from tapes.interchange.supplement import SET_ASIDE, supplement, with_supplement
 from tapes.jsontext import Json
@@ -55,6 +57,9 @@ def read(data: bytes) -> Reading:
                 notes.append(Note(place, reason))
                 continue
             one, said = _found(entry, place)
+            reason = unsayable(one.request, one.response)
+            if reason is not None:
+                raise _NotSaved(reason)
         except _NotSaved as error:
             notes.append(Note(place, str(error), left_out=True))
             continue
@@ -98,8 +103,11 @@ def _found(entry: Mapping[str, Json], place: str) -> tuple[Found, tuple[str, ...
     response, more = _response(entry["response"], place)
     at = _seconds(entry)
     response = replace(response, pieces=tuple(replace(p, at=at) for p in response.pieces))
-    found = Found(place, request, response, _moment(entry.get("startedDateTime")))
+    moment = entry.get("startedDateTime")
+    found = Found(place, request, response, _moment(moment))
     said += more
+    if moment and date_of(moment) is None:
+        said += (f"the date {moment!r} is none: kept without one",)
     visible = dict(entry)
     beside = visible.pop(_BESIDE, None)
     if beside is not None:
@@ -121,7 +129,8 @@ def _seconds(entry: Mapping[str, Json]) -> float:
     timings = entry.get("timings") or {}
     parts = [timings.get(name) for name in ("send", "wait", "receive")]
     known = [float(part) for part in parts if isinstance(part, int | float) and part >= 0]
-    return round(sum(known) / 1000, 4)
+    seconds = sum(known) / 1000
+    return round(seconds, 4) if math.isfinite(seconds) else 0.0
 
 
 # --- requests ---------------------------------------------------------------------------------
@@ -165,11 +174,15 @@ def _posted(form: Json) -> tuple[bytes | None, tuple[str, ...]]:
 
 
 def _headers(form: Iterable[Mapping[str, Json]], place: str) -> Headers:
-    """The headers in order. HTTP/2 keeps method, path and host among them; they are the URL's."""
+    """The headers in order. HTTP/2 keeps method, path and host among them; they are the URL's.
+
+    Browsers write what came in several lines of one name as one value of several lines.
+    """
     return tuple(
-        (str(pair["name"]), header_text(pair["value"], place))
+        (str(pair["name"]), line)
         for pair in form
         if not str(pair["name"]).startswith(":")
+        for line in header_text(pair["value"], place).split("\n")
     )
 
 

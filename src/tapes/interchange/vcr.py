@@ -27,6 +27,7 @@ from tapes.interchange.foreign import (
     header_text,
     plain_response,
     settled,
+    unsayable,
 )
 from tapes.interchange.supplement import SET_ASIDE, supplement, with_supplement
 from tapes.interchange.yamltext import dump, load
@@ -46,6 +47,10 @@ def read(data: bytes) -> Reading:
             one, said = _found(interaction, place)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ForeignFile(f"{place} is not one of vcrpy's ({error!r})") from error
+        reason = unsayable(one.request, one.response)
+        if reason is not None:
+            notes.append(Note(place, reason, left_out=True))
+            continue
         found.append(one)
         notes.extend(Note(place, text) for text in said)
     return Reading(tuple(found), tuple(notes))

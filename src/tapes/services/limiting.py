@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tapes.errors import BadSetting
+from tapes.errors import BadSetting, as_typed
 from tapes.services.manifest import is_name
 from tapes.services.traffic import Limits
 
@@ -47,7 +47,9 @@ def limits_in(file: Path) -> Limited:
     except FileNotFoundError:
         return Limited(file=file)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadSetting(f"{file}: {error}", f"mend it there: ${{EDITOR:-vi}} {file}") from error
+        raise BadSetting(
+            f"{file}: {error}", f"mend it there: ${{EDITOR:-vi}} {as_typed(file)}"
+        ) from error
     table = tree.get(KEY, {})
     faults = list(_faults(table))
     if faults:

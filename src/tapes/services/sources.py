@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tapes.errors import BadSetting, Problem
+from tapes.errors import BadSetting, Problem, as_typed
 from tapes.services import toml
 from tapes.services.urls import source_problems, subject_of
 from tapes.tape.beside import folder_at_home
@@ -123,7 +123,9 @@ def _tree(text: str, file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadSetting(f"{file}: {error}", f"mend it there: ${{EDITOR:-vi}} {file}") from error
+        raise BadSetting(
+            f"{file}: {error}", f"mend it there: ${{EDITOR:-vi}} {as_typed(file)}"
+        ) from error
 
 
 def _of_tree(tree: dict[str, Any], key: str, file: Path) -> list[str] | None:

@@ -40,7 +40,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, TSQUERY, TSVECTOR
 from sqlalchemy.types import Text
 
-from tapes.errors import TapesError, UnavailableStore, UnreadableStore
+from tapes.errors import TapesError, UnavailableStore, UnreadableStore, as_typed
 from tapes.loosejson import loose
 from tapes.store.columns import Id, JsonText, bytes_of_id
 from tapes.store.database import Database, Either, Every, Term, Wanted, WordIndex, Words
@@ -240,7 +240,7 @@ class PostgresDatabase(Database):
         """Not ours to do. Raises UnavailableStore."""
         raise UnavailableStore(
             f"{self.name} is backed up where it runs, not into {path}",
-            f"use pg_dump, or copy the log into a file: tapes db copy {path}",
+            f"use pg_dump, or copy the log into a file: tapes db copy {as_typed(path)}",
         )
 
     def damage(self) -> tuple[str, ...]:

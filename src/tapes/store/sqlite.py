@@ -40,7 +40,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import table as sql_table
 
-from tapes.errors import DamagedStore, TapesError, UnavailableStore, UnreadableStore
+from tapes.errors import DamagedStore, TapesError, UnavailableStore, UnreadableStore, as_typed
 from tapes.rows import NO_ORG
 from tapes.store.columns import bytes_of_id
 from tapes.store.database import Database, Either, Every, Term, Wanted, WordIndex, Words
@@ -196,14 +196,14 @@ class SqliteDatabase(Database):
         if _is_damage(said):
             return DamagedStore(
                 f"damaged log: {self.name}: {said}",
-                f"save what can be read with: sqlite3 {self.name} .recover",
+                f"save what can be read with: sqlite3 {as_typed(self.name)} .recover",
             )
         full = "full" in said or "I/O" in said or "No space" in said
         return UnavailableStore(
             f"the log {self.name} cannot be used just now: {said}",
             "free space on that disk; nothing that was kept is lost"
             if full
-            else f"check who may write there: ls -l {self.name}*",
+            else f"check who may write there: ls -l {as_typed(self.name)}*",
         )
 
     def json_text(self, column: Column[Any], path: tuple[str, ...]) -> ColumnElement[str]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from tapes.budget import AnyLedger
-from tapes.errors import UnwritableTape
+from tapes.errors import UnwritableTape, as_typed
 from tapes.exchange import Exchange, Request, Response, State, row_of
 from tapes.flights import Flights
 from tapes.jsontext import Json
@@ -195,7 +195,10 @@ def unwritable(path: str, error: OSError) -> UnwritableTape:
     folder = os.path.dirname(path) or "."
     return UnwritableTape(
         f"the tape {path} cannot be written: {error.strerror}",
-        _REMEDIES.get(error.errno or 0, f"check who may write there: ls -ld {folder} {path}"),
+        _REMEDIES.get(
+            error.errno or 0,
+            f"check who may write there: ls -ld {as_typed(folder)} {as_typed(path)}",
+        ),
     )
 
 

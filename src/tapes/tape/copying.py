@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tapes.errors import BadSetting, MergeConflict
+from tapes.errors import BadSetting, MergeConflict, as_typed
 from tapes.exchange import Exchange, Response, State, row_of
 from tapes.jsontext import canonical
 from tapes.tape.base import BLOB_SIZE, blob_hash
@@ -190,7 +190,7 @@ def _conflict(conflicts: list[Conflict]) -> MergeConflict:
     return MergeConflict(
         f"merge conflict: {first.key[:12]} is answered differently by {first.ours} and"
         f" {first.theirs}{more}; nothing was written",
-        f"to see how they differ: tapes tape diff {first.ours} {first.theirs}\n"
+        f"to see how they differ: tapes tape diff {as_typed(first.ours)} {as_typed(first.theirs)}\n"
         "to decide for one side: add --prefer ours (what comes first) or --prefer theirs",
     )
 
@@ -280,7 +280,8 @@ def _require_absent(old: str, new: str) -> None:
         return
     raise BadSetting(
         f"{new} is there already",
-        f"name another target; or, to put one tape on the other: tapes tape merge {new} {old}",
+        "name another target; or, to put one tape on the other:"
+        f" tapes tape merge {as_typed(new)} {as_typed(old)}",
     )
 
 

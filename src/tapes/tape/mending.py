@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tapes.canonical import evidence_key, key_of_exchange_request, sample_key
-from tapes.errors import DamagedTape, NewerTape, TapesError, UnreadableTape
+from tapes.errors import DamagedTape, NewerTape, TapesError, UnreadableTape, as_typed
 from tapes.exchange import Exchange, Response, State, bytes_of, exchange_of, newer
 from tapes.jsontext import has_unwritable_float
 from tapes.tape.base import blob_hash
@@ -121,7 +121,7 @@ def _require_mendable(verified: Verified) -> None:
         if damage.place == _FILE:
             raise DamagedTape(
                 f"{verified.path}: {damage.what}; nothing was mended",
-                f"save what can be read with: sqlite3 {verified.path} .recover",
+                f"save what can be read with: sqlite3 {as_typed(verified.path)} .recover",
             )
 
 

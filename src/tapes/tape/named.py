@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tapes.errors import UnreadableTape
+from tapes.errors import UnreadableTape, as_typed
 from tapes.tape.beside import FOLDER
 
 # How long a writer waits for others: for a lock, and where one file after another has its name.
@@ -48,7 +48,7 @@ def file_status(path: str, shown: str) -> os.stat_result | None:
             f"{shown} is a folder, not a file",
             "a directory tape is opened by its own kind: name it with a trailing /",
         )
-    raise UnreadableTape(f"{shown} is not a regular file", f"look at: ls -l {shown}")
+    raise UnreadableTape(f"{shown} is not a regular file", f"look at: ls -l {as_typed(shown)}")
 
 
 def require_folder_or_nothing(path: str, shown: str) -> None:
@@ -56,7 +56,7 @@ def require_folder_or_nothing(path: str, shown: str) -> None:
     try:
         status = os.stat(path)
     except FileNotFoundError:
-        _refuse_dangling_link(path, shown, f"remove the link: rm {shown}")
+        _refuse_dangling_link(path, shown, f"remove the link: rm {as_typed(shown)}")
         return
     except OSError as error:
         raise unreadable(shown, error) from error
@@ -79,5 +79,5 @@ def unreadable(shown: str, error: OSError, inside: str = "") -> UnreadableTape:
     what, path = (f"{inside}: ", f"{shown}/{inside}") if inside else ("", shown)
     return UnreadableTape(
         f"the tape {shown} cannot be read: {what}{error.strerror}",
-        f"check who may read it: ls -ld {path}",
+        f"check who may read it: ls -ld {as_typed(path)}",
     )

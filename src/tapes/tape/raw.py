@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
-from tapes.errors import DamagedTape, UnknownKey, UnreadableTape
+from tapes.errors import DamagedTape, UnknownKey, UnreadableTape, as_typed
 from tapes.exchange import SCHEMA_VERSION, Exchange, bytes_of, damaged, exchange_of, newer
 from tapes.jsontext import Json
 from tapes.tape.kinds import kind_of, open_tape
@@ -136,7 +136,7 @@ def kind_of_existing(path: str | os.PathLike[str]) -> str:
         if kind == "directory" and not _holds_answers(Path(text)) and os.listdir(text):
             raise UnreadableTape(
                 f"{text} is a folder without answers",
-                f"to see the tapes in it: tapes tape ls {text}",
+                f"to see the tapes in it: tapes tape ls {as_typed(text)}",
             )
     except FileNotFoundError:
         raise UnreadableTape(
@@ -160,7 +160,8 @@ def _holds_answers(folder: Path) -> bool:
 def unreadable(path: str, error: OSError) -> UnreadableTape:
     """The error for a path that the system does not let us read."""
     return UnreadableTape(
-        f"the tape {path} cannot be read: {error.strerror}", f"check it with: ls -ld {path}"
+        f"the tape {path} cannot be read: {error.strerror}",
+        f"check it with: ls -ld {as_typed(path)}",
     )
 
 
@@ -189,7 +190,8 @@ def key_that_begins(path: str | os.PathLike[str], begin: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{4,64}", text):
         raise UnknownKey(
             f"{begin!r} is no key and no beginning of one",
-            f"give its first 4 digits or more (0-9, a-f); to see them: tapes tape ls {path}",
+            "give its first 4 digits or more (0-9, a-f);"
+            f" to see them: tapes tape ls {as_typed(path)}",
         )
     with open_rows(path) as rows:
         keys = sorted(rows.keys(text))
@@ -197,7 +199,8 @@ def key_that_begins(path: str | os.PathLike[str], begin: str) -> str:
         return keys[0]
     if not keys:
         raise UnknownKey(
-            f"no key on {path} begins with {text[:12]}", f"to see them: tapes tape ls {path}"
+            f"no key on {path} begins with {text[:12]}",
+            f"to see them: tapes tape ls {as_typed(path)}",
         )
     shown = ", ".join(key[:12] for key in keys[:_SHOWN]) + (", …" if len(keys) > _SHOWN else "")
     raise UnknownKey(
@@ -560,7 +563,8 @@ class SqliteRows:
 def broken_database(path: str, error: sqlite3.Error) -> DamagedTape:
     """The error for a file that SQLite itself cannot read."""
     return DamagedTape(
-        f"damaged tape: {path}: {error}", f"save what can be read with: sqlite3 {path} .recover"
+        f"damaged tape: {path}: {error}",
+        f"save what can be read with: sqlite3 {as_typed(path)} .recover",
     )
 
 
@@ -582,7 +586,9 @@ def _reader(path: str) -> sqlite3.Connection | None:
             connection.close()
             return None
         return connection
-    raise UnreadableTape(f"the tape {path} cannot be read: {error}", f"check it with: ls -l {path}")
+    raise UnreadableTape(
+        f"the tape {path} cannot be read: {error}", f"check it with: ls -l {as_typed(path)}"
+    )
 
 
 _KINDS = {"jsonl": JsonlRows, "directory": DirectoryRows, "sqlite": SqliteRows}

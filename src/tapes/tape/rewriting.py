@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from tapes.errors import UnwritableTape
+from tapes.errors import UnwritableTape, as_typed
 from tapes.exchange import SCHEMA_VERSION, bytes_form, exchange_of
 from tapes.jsontext import Json, compact
 from tapes.tape.beside import FOLDER, make_local, sync_folder
@@ -109,7 +109,9 @@ def unwritable(path: str, error: OSError | sqlite3.Error) -> UnwritableTape:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         remedy = "free space on that disk"
     else:
-        remedy = f"see who may write: ls -ld {os.path.dirname(path) or '.'} {path}"
+        remedy = (
+            f"see who may write: ls -ld {as_typed(os.path.dirname(path) or '.')} {as_typed(path)}"
+        )
     return UnwritableTape(
         f"the tape {path} cannot be written: {what}", f"it is as it was; {remedy}"
     )

@@ -24,7 +24,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote
 
-from tapes.errors import ClosedTape, DamagedTape, TapesError, UnreadableTape, UnwritableTape
+from tapes.errors import (
+    ClosedTape,
+    DamagedTape,
+    TapesError,
+    UnreadableTape,
+    UnwritableTape,
+    as_typed,
+)
 from tapes.exchange import (
     SCHEMA_VERSION,
     Exchange,
@@ -201,7 +208,8 @@ class SqliteTape:
                 # Without it, acknowledged exchanges would be missing.
                 raise UnreadableTape(
                     f"the tape {self.path} cannot be read with the log beside it, {log}: {error}",
-                    f"copy both to a folder that you may write to: cp {self.path} {log} …",
+                    "copy both to a folder that you may write to:"
+                    f" cp {as_typed(self.path)} {as_typed(log)} …",
                 ) from error
             return _connect(self._file, "immutable=1")
 
@@ -236,11 +244,11 @@ class SqliteTape:
                 f"the tape {self.path} cannot be read: {text}",
                 "wait for the program that holds it"
                 if "locked" in text
-                else f"check who may read and write there: ls -l {self.path}*",
+                else f"check who may read and write there: ls -l {as_typed(self.path)}*",
             )
         return DamagedTape(
             f"damaged tape: {self.path}: {text}",
-            f"save what can be read with: sqlite3 {self.path} .recover",
+            f"save what can be read with: sqlite3 {as_typed(self.path)} .recover",
         )
 
     # --- appending
@@ -334,7 +342,7 @@ class SqliteTape:
             f"the tape {self.path} cannot be written: {error}",
             "free space on that disk; nothing that was recorded before is lost"
             if "full" in str(error) or "I/O" in str(error)
-            else f"check who may write there: ls -ld {folder} {self.path}",
+            else f"check who may write there: ls -ld {as_typed(folder)} {as_typed(self.path)}",
         )
 
     # --- ending, and going through a fork

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 from tapes.budget import LATCH
+from tapes.errors import as_typed
 from tapes.testing.gathered import Gathered
 from tapes.testing.opening import shown
 
@@ -37,7 +38,8 @@ def _summary(gathered: Gathered) -> Iterator[str]:
     for path, runs in sorted(gathered.tapes.items()):
         if runs.expired:
             yield f"expired, and served all the same: {len(runs.expired)} on {shown(path)}"
-            yield f"  to record them again: {LATCH}=1 tapes tape refresh --expired {shown(path)}"
+            refresh = f"tapes tape refresh --expired {as_typed(shown(path))}"
+            yield f"  to record them again: {LATCH}=1 {refresh}"
     yield from gathered.notes
 
 

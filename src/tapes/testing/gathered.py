@@ -1,7 +1,8 @@
 """What a test run did with its tapes, over all its tests and workers.
 
 A worker tells its part as plain values; whoever gathers them adds them up. What nobody used is
-said only where every test ran and passed: else it would be a guess.
+said only where every test ran and passed, and of tapes below the folders that were run: else it
+would be a guess. A tape is one tape by whatever name it is opened.
 
 Knows nothing of pytest.
 """
@@ -49,13 +50,18 @@ class TapeRuns:
 
 @dataclass(slots=True)
 class Gathered:
-    """All tapes of a run. `folders` are where tapes of its tests lie, `spared` what was skipped."""
+    """All tapes of a run.
+
+    `folders` are where tapes of its tests lie, `spared` those of tests that did not run whole.
+    `within` are the folders of which all tests ran, if not the whole project.
+    """
 
     tapes: dict[str, TapeRuns] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
     spared: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
-    deselected: int = 0
+    left_out: int = 0
+    within: list[str] | None = None
 
     def took(self, report: Report, path: str, *, is_file: bool) -> None:
         """A test is through with a tape."""
@@ -79,7 +85,7 @@ class Gathered:
             "folders": sorted(self.folders),
             "spared": sorted(self.spared),
             "notes": self.notes,
-            "deselected": self.deselected,
+            "left_out": self.left_out,
         }
 
     def add_plain(self, told: Mapping[str, Any]) -> None:
@@ -91,7 +97,7 @@ class Gathered:
         self.spared |= set(told["spared"])
         for text in told["notes"]:
             self.note(text)
-        self.deselected = max(self.deselected, told["deselected"])
+        self.left_out = max(self.left_out, told["left_out"])
 
     # --- the end
 
@@ -132,17 +138,33 @@ class Gathered:
     def unused_recordings(self) -> dict[str, list[str]]:
         """Tapes of the run, and the keys on them that nobody asked for."""
         left = {}
-        for path, runs in sorted(self.tapes.items()):
-            if not runs.is_file or path in self.spared or not os.path.exists(path):
+        spared = set(map(os.path.realpath, self.spared))
+        for file, (path, used) in sorted(self._used().items()):
+            if file in spared or not self._is_judged(file) or not os.path.exists(file):
                 continue
             tape = open_tape(path)
             try:
-                keys = sorted(tape.keys() - runs.used)
+                keys = sorted(tape.keys() - used)
             finally:
                 tape.close()
             if keys:
                 left[path] = keys
         return left
+
+    def _used(self) -> dict[str, tuple[str, set[str]]]:
+        """By the file that it is: the first name of each tape, and the keys that were asked."""
+        used = dict[str, tuple[str, set[str]]]()
+        for path, runs in sorted(self.tapes.items()):
+            if runs.is_file:
+                used.setdefault(os.path.realpath(path), (path, set()))[1].update(runs.used)
+        return used
+
+    def _is_judged(self, file: str) -> bool:
+        """Whether all tests ran that may use a tape."""
+        if self.within is None:
+            return True
+        folders = (os.path.join(os.path.realpath(folder), "") for folder in self.within)
+        return any(file.startswith(folder) for folder in folders)
 
     def unused_tapes(self) -> list[str]:
         """Tapes in the folders of the tests that no test opened."""
@@ -150,9 +172,14 @@ class Gathered:
         found = {
             path for folder in self.folders if os.path.isdir(folder) for path in find_tapes(folder)
         }
-        return sorted(path for path in found if os.path.realpath(path) not in known)
+        return sorted(
+            path
+            for path in found
+            if (file := os.path.realpath(path)) not in known and self._is_judged(file)
+        )
 
     def prune(self, recordings: Iterable[str]) -> None:
         """Take the recordings that nobody asked for off these tapes."""
+        used = self._used()
         for path in recordings:
-            prune(path, Choice(used=self.tapes[path].used))
+            prune(path, Choice(used=used[os.path.realpath(path)][1]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tapes import guard
 from tapes.budget import Limits, latch_is_on
 from tapes.cassette import Cassette
-from tapes.errors import UnreadableTape
+from tapes.errors import UnreadableTape, as_typed
 from tapes.expiry import OnExpiry, age_of
 from tapes.lanes import Lane, allowed_of, enter, leave
 from tapes.modes import Mode, live_is_permitted
@@ -98,7 +98,7 @@ def _taken_over(tape: Tape, files: Sequence[str], declared: Declared) -> list[st
                 readings.append(read_file(opened.read(), shown(file)))
         except OSError as error:
             raise UnreadableTape(
-                f"{file} cannot be read: {error.strerror}", f"check it with: ls -l {file}"
+                f"{file} cannot be read: {error.strerror}", f"check it with: ls -l {as_typed(file)}"
             ) from error
     done = import_into(tape, *readings, partial=True, declared=declared)
     return [f"{note.place}: left out: {note.text}" for note in done.notes if note.left_out]
