@@ -8,6 +8,7 @@ Rule 3: the length of a message is said once (RFC 9112, 6.3): `Transfer-Encoding
         one `Content-Length`, or, for a response, the end of the connection. Both together, two
         of either, or another coding are refused.
 Rule 4: hop-by-hop lines (RFC 9110, 7.6.1) end here: those that `Connection` names, and the usual.
+        What says where a body ends cannot be called off by naming it.
 Rule 5: HEAD, 1xx, 204 and 304 have no body, whatever their lines say.
 
 Tests hold every head and body that is accepted here against llhttp, cut anywhere.
@@ -34,6 +35,7 @@ _HOP_BY_HOP = frozenset(
         b"proxy-authorization", b"te", b"upgrade", b"http2-settings",
     }
 )  # fmt: skip
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _WITHOUT_BODY = frozenset({204, 304})
 
 
@@ -78,8 +80,8 @@ class Head:
 
     def end_to_end(self) -> list[bytes]:
         """The lines that go on to the other side, as they came (rule 4)."""
-        named = self.tokens(b"connection")
-        return [line for name, line in self.lines if name not in _HOP_BY_HOP and name not in named]
+        ended = _HOP_BY_HOP | (self.tokens(b"connection") - _FRAMING)
+        return [line for name, line in self.lines if name not in ended]
 
 
 @dataclass(frozen=True, slots=True)
