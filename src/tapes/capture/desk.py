@@ -86,6 +86,15 @@ class Desk:
         """Call `wake` when a live call for this key has come to an end here."""
         self._waiting.setdefault((cassette.tape.path, key), []).append(wake)
 
+    def waits_no_more(self, cassette: Cassette, key: str, wake: Callable[[], None]) -> None:
+        """Whoever waited was woken otherwise, or has left."""
+        name = (cassette.tape.path, key)
+        waiting = self._waiting.get(name, [])
+        if wake in waiting:
+            waiting.remove(wake)
+            if not waiting:
+                del self._waiting[name]
+
     def landed(self, cassette: Cassette, key: str) -> None:
         """A live call has come to an end, whatever came of it."""
         for wake in self._waiting.pop((cassette.tape.path, key), ()):
