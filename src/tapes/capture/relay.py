@@ -373,6 +373,7 @@ class ClientConnection(asyncio.Protocol, Generic[Noted]):
             return
         self._lingering, self._input, self._body = True, b"", None
         self._since = time.monotonic()
+        self._hold_input()
         if self._sends_no_more or not self._transport.can_write_eof():
             self._transport.close()
         else:
