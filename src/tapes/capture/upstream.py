@@ -58,7 +58,7 @@ class Asker(Protocol):
         """An interim answer (1xx) came; the answer is still to come."""
 
     def head(self, head: ResponseHead) -> None:
-        """The head came."""
+        """The head came. Raises BadMessage where it is no answer to what was asked."""
 
     def step(self, step: Step) -> None:
         """More of the body came; `step.ended` with its end."""
