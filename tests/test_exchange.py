@@ -197,3 +197,10 @@ def test_headers_are_found_whatever_their_case() -> None:
     headers = (("X-A", "1"), ("x-a", "2"))
     assert header(headers, "x-A") == "1"
     assert header(headers, "b") is None
+
+
+@pytest.mark.parametrize("member", ["v", "sample"])
+def test_a_number_that_no_row_has_is_damage(member: str) -> None:
+    row = {"hash": "a" * 64, "v": 1, "canonicalizer": "tape/1", "request": {}, "response": {}}
+    with pytest.raises(DamagedTape, match="line 3"):
+        exchange_of({**row, member: float("inf")}, "t.jsonl", "line 3")
