@@ -336,3 +336,39 @@ def test_everything_acknowledged_is_there_after_a_kill(
         there = kept(store)
     assert len(there) >= acknowledged
     assert there == number_of(len(there))
+
+
+def test_a_child_of_a_fork_counts_and_closes_though_its_parent_was_at_work(tmp_path: Path) -> None:
+    child = start(
+        """
+        import os, signal
+        from tapes.capture.log import Log
+        from tapes.capture.spool import Spool
+        from tapes.errors import UnavailableStore
+        from tapes.providers.reading import DropReason
+
+        def gone():
+            raise UnavailableStore("gone")
+
+        def forked(work):
+            with log._lock:  # as another thread holds it at any moment
+                pid = os.fork()
+                if pid == 0:
+                    signal.alarm(20)
+                    work()
+                    os._exit(0)
+            return os.waitpid(pid, 0)[1]
+
+        def drop():
+            log.drop("https://h/", DropReason.NON_TURN_REQUEST)
+            assert log.counts()["drop non_turn_request"] == 1, log.counts()
+
+        log = Log(gone, Spool("spool"))
+        log.drop("https://h/", DropReason.NON_TURN_REQUEST)
+        print(forked(drop), forked(log.close))
+        os._exit(0)
+        """,
+        tmp_path,
+    )
+    out, err = child.communicate(timeout=60)
+    assert out == "0 0\n", err

@@ -121,6 +121,11 @@ class Log:
             thread.daemon = True  # a store that hangs must not hold up the end; see close
             thread.start()
 
+    def _begin_after_fork(self) -> None:
+        """In a child: the threads are the parent's, and one of them may have held a lock."""
+        if self._pid != os.getpid():
+            self._begin()
+
     def woken_by(self, wake: Callable[[], None]) -> None:
         """Have this called when turns were kept."""
         self._woken = wake
@@ -133,8 +138,7 @@ class Log:
 
     def notice(self, noticed: Noticed) -> None:
         """An exchange came to its end. From any thread or loop; never waits."""
-        if self._pid != os.getpid():  # after a fork: the threads are the parent's
-            self._begin()
+        self._begin_after_fork()
         size = noticed.size
         with self._lock:
             self._counts["noticed"] += 1
@@ -148,6 +152,7 @@ class Log:
 
     def drop(self, url: str, reason: DropReason) -> None:
         """Count an exchange that becomes no turn."""
+        self._begin_after_fork()
         provider = provider_of_path(plain_path(url))
         name = provider.name if provider is not None else "unknown"
         with self._lock:
@@ -430,6 +435,7 @@ class Log:
 
     def counts(self) -> dict[str, int]:
         """What became of everything, and what waits."""
+        self._begin_after_fork()
         with self._lock:
             counts = dict(self._counts)
             waiting = len(self._ready) + len(self._in_hand)
@@ -444,6 +450,7 @@ class Log:
     @property
     def is_idle(self) -> bool:
         """Whether everything that was noticed is kept, or lost and counted."""
+        self._begin_after_fork()
         with self._lock:
             waits = self._ready or self._in_hand or self._inbox_bytes or self._drops
             if waits or self._asked_at:
@@ -452,6 +459,8 @@ class Log:
 
     def close(self) -> None:
         """Keep what came, as long as that takes no longer than it may; the rest lies on disk."""
+        if self._pid != os.getpid():
+            return  # nothing came here, and what the parent has is the parent's
         with self._lock:
             self._closing = True
             self._lock.notify_all()
