@@ -433,7 +433,7 @@ def pytest_runtest_makereport(
         report.sections.append(("refused by the tape", "\n\n".join(said)))
     if report.when == "teardown":
         _forget(run)
-    if report.skipped and report.when == "setup" and not hasattr(report, "wasxfail"):
+    if report.skipped:
         _spare(run, item)
     return report
 
@@ -510,9 +510,10 @@ def _places(raised: pytest.ExceptionInfo[BaseException], item: pytest.Item) -> l
 
 
 def _spare(run: _Run, item: pytest.Item) -> None:
-    """A skipped test would have used its tape."""
+    """A test that was skipped, or failed as expected, would have asked for more of its tape."""
     marker = item.get_closest_marker("tape")
-    if marker is None and not _is_vcr(item):
+    by_fixture = "tape" in getattr(item, "fixturenames", ())
+    if marker is None and not by_fixture and not _is_vcr(item):
         return
     name = marker and (marker.kwargs.get("name") or next(iter(marker.args), None))
     run.spared.add(_path_of(item, name))
@@ -574,6 +575,8 @@ def _tape_folders(config: pytest.Config, run: _Run) -> set[str]:
 def _is_whole(config: pytest.Config, gathered: "Gathered") -> bool:
     """Whether every test that could use a tape ran."""
     if gathered.deselected or config.getoption("lf", False) or config.option.collectonly:
+        return False
+    if config.getoption("ignore", None) or config.getoption("ignore_glob", None):
         return False
     if any("::" in arg or os.path.isfile(arg) for arg in config.args):
         return False
