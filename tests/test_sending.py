@@ -179,3 +179,10 @@ def test_an_interim_answer_is_no_answer() -> None:
             assert exchange is not None
             assert isinstance(exchange.response, Response)
             assert (exchange.response.status, exchange.response.body) == (200, b"hi")
+
+
+def test_an_address_that_no_url_can_have_is_not_sendable_and_costs_nothing() -> None:
+    cassette = Cassette(MemoryTape(), "live", limits=Limits(calls=1))
+    for _ in range(2):
+        with pytest.raises(NotSendable, match="99999"):
+            send(permit_for(Request("POST", "http://127.0.0.1:99999/v1", (), b"{}"), cassette))

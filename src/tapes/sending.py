@@ -68,7 +68,10 @@ def send(permit: Permit, timeout: float = TIMEOUT_S) -> None:
 
 def _connection(parts: SplitResult, timeout: float) -> tuple[http.client.HTTPConnection, str]:
     """A connection for a URL, through the proxy that the environment names, and what to ask for."""
-    host = parts.hostname
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
     if parts.scheme not in ("http", "https") or not host:
         raise NotSendable(f"{parts.scheme}://{_host(parts)} is no address of HTTP")
     target = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
@@ -76,10 +79,8 @@ def _connection(parts: SplitResult, timeout: float) -> tuple[http.client.HTTPCon
     if proxy is None:
         if parts.scheme == "https":
             context = ssl.create_default_context()
-            return http.client.HTTPSConnection(
-                host, parts.port, timeout=timeout, context=context
-            ), target
-        return http.client.HTTPConnection(host, parts.port, timeout=timeout), target
+            return http.client.HTTPSConnection(host, port, timeout=timeout, context=context), target
+        return http.client.HTTPConnection(host, port, timeout=timeout), target
     through = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     if parts.scheme == "http":
         whole = parts._replace(fragment="").geturl()
@@ -89,7 +90,7 @@ def _connection(parts: SplitResult, timeout: float) -> tuple[http.client.HTTPCon
     secure = http.client.HTTPSConnection(
         through.hostname or "", through.port, timeout=timeout, context=ssl.create_default_context()
     )
-    secure.set_tunnel(host, parts.port)
+    secure.set_tunnel(host, port)
     return secure, target
 
 
