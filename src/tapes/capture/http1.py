@@ -223,11 +223,16 @@ def is_field_line(line: bytes) -> bool:
     return _FIELD_LINE.fullmatch(line) is not None
 
 
+_NO_HTTP = "this port speaks HTTP without TLS: the address begins with http:"
+
+
 class HeadReader:
     """Collects bytes until a head is whole."""
 
-    def __init__(self) -> None:
+    def __init__(self, no_http: str = _NO_HTTP) -> None:
+        """`no_http` is said of bytes that cannot begin a head: TLS, mostly."""
         self._buffer = bytearray()
+        self._no_http = no_http
 
     def feed(self, data: bytes) -> tuple[bytes, bytes] | None:
         """The head's block and what follows it, or None while it is not whole.
@@ -241,7 +246,7 @@ class HeadReader:
             if 0 <= end <= HEAD_LIMIT:
                 return data[:end], data[end + 4 :]
             if data and not 0x21 <= data[0] <= 0x7E:
-                raise BadMessage("this port speaks HTTP without TLS: the address begins with http:")
+                raise BadMessage(self._no_http)
             self._buffer += data
         else:
             behind = max(0, len(self._buffer) - 3)
