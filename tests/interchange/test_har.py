@@ -187,3 +187,10 @@ def test_an_archive_that_somebody_edited_is_read_as_it_was_edited() -> None:
     reading = har.read(har.write([exchange]).data.replace(b'"one"', b'"three"'))
     assert only(reading).response.body == b"three"
     assert "was edited" in reading.notes[0].text
+
+
+@pytest.mark.parametrize("wait", [float("inf"), 1e308])
+def test_a_time_that_no_row_can_say_is_refused_with_its_entry(wait: float) -> None:
+    timings = {"send": 1e308, "wait": wait, "receive": 0}
+    with pytest.raises(ForeignFile, match="entry 1: a time"):
+        brought(read(entry(response=content("hi"), timings=timings)), Redactor())

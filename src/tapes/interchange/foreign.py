@@ -11,6 +11,7 @@ Rule 4: a stream that did not end is no answer here either: it is kept as eviden
 Knows nothing of formats, files or tapes.  Pure but for what the redactor remembers.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -89,9 +90,14 @@ def brought(
     rules: Iterable[Rule] = (),
     also_headers: frozenset[str] = frozenset(),
 ) -> Brought:
-    """The exchanges of a reading, redacted and keyed. Raises SecretFound, UnsupportedCoding."""
+    """The exchanges of a reading, redacted and keyed.
+
+    Raises SecretFound, UnsupportedCoding, and ForeignFile for a time that no row can say.
+    """
     rules = tuple(rules)
     for found in reading.found:  # a later exchange may show what an earlier one holds (rule 3)
+        if not all(math.isfinite(piece.at) for piece in found.response.pieces):
+            raise ForeignFile(f"{found.place}: a time in it is no number of seconds")
         redactor.request(found.request)
         redactor.response(found.response)
     exchanges, notes, secrets = list[Exchange](), list(reading.notes), Counter[str]()
