@@ -6,17 +6,16 @@ Knows nothing of terminals.
 """
 
 import os
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from tapes.budget import Spend
-from tapes.errors import MissingExtra, UnreadableTape
+from tapes.errors import MissingExtra
 from tapes.exchange import Exchange, State
 from tapes.providers.usage import Usage
-from tapes.report import KEPT_RUNS, STATE, Run, Savings, runs_of, savings, usage_of_exchange
+from tapes.report import KEPT_RUNS, Run, Savings, runs_of, savings, usage_of_exchange
 from tapes.spending import spends_on
 from tapes.tape.base import Tape
 from tapes.tape.finding import size_of
@@ -83,7 +82,7 @@ def stats_of(path: str | os.PathLike[str], price: Price, progress: Progress = si
     recorded, keys = _recorded(path, priced, progress)
     tape = open_tape(path)
     try:
-        runs = known_runs(tape)
+        runs = tuple(runs_of(tape))
         saved = savings(_hits(tape, runs), priced)
     finally:
         tape.close()
@@ -156,18 +155,6 @@ def _hits(tape: Tape, runs: tuple[Run, ...]) -> Iterator[tuple[Exchange, int]]:
 
 
 # --- runs -------------------------------------------------------------------------------------
-
-
-def known_runs(tape: Tape) -> tuple[Run, ...]:
-    """The runs that are kept of a tape, the latest first. Raises UnreadableTape."""
-    try:
-        return tuple(runs_of(tape))
-    except sqlite3.Error as error:
-        place = None if tape.local is None else tape.local / STATE
-        raise UnreadableTape(
-            f"the runs of {tape.path} cannot be read from {place}: {error}",
-            f"check it with: ls -la {tape.local}",
-        ) from error
 
 
 def latest_used(runs: tuple[Run, ...] | list[Run], count: int) -> set[str] | None:

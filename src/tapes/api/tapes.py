@@ -45,8 +45,9 @@ from tapes.providers.reading import read
 from tapes.providers.reduced import blocks_of
 from tapes.providers.turn import Message, Text, Turn
 from tapes.providers.usage import Usage
+from tapes.report import runs_of
 from tapes.rows import NO_ORG, RawTurn, time_text
-from tapes.stats import known_runs, latest_used, stats_of
+from tapes.stats import latest_used, stats_of
 from tapes.store.base import MOST, Ask
 from tapes.store.filters import is_
 from tapes.summary import request_json, said_in, summary_of, what_of
@@ -132,7 +133,7 @@ def get_tape(request: Request, core: TheCore, caller: TheCaller, tape: TapePath)
     stats = stats_of(where, _price)
     opened = open_tape(where)
     try:
-        runs = known_runs(opened)
+        runs = runs_of(opened)
     finally:
         opened.close()
     used = latest_used(runs, 1)

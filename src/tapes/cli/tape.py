@@ -29,11 +29,11 @@ from tapes.explanation import request_of_text
 from tapes.jsontext import Json, compact
 from tapes.prices import price_of
 from tapes.project import declared_for
-from tapes.report import KEPT_RUNS
+from tapes.report import KEPT_RUNS, runs_of
 from tapes.scanning import Finding, scan_file
 from tapes.scanning import scan as scan_tape
 from tapes.scanning import scrub as scrub_tape
-from tapes.stats import known_runs, latest_used, stats_of
+from tapes.stats import latest_used, stats_of
 from tapes.summary import summary_of
 from tapes.tape.base import Tape
 from tapes.tape.copying import convert as convert_tape
@@ -427,7 +427,7 @@ def _used(path: str, count: int) -> set[str]:
     kind_of_existing(path)
     opened: Tape = open_tape(path)
     try:
-        runs = known_runs(opened)
+        runs = runs_of(opened)
     finally:
         opened.close()
     used = latest_used(runs, count)
