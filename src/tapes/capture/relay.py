@@ -295,7 +295,7 @@ class ClientConnection(asyncio.Protocol, Generic[Noted]):
             self._turn.body(step)
 
     def _refuse(self, error: BadMessage) -> None:
-        """What came is no request, or no body: answer it where no answer has begun, and close."""
+        """What came is no request: answer it and close. A body that is none breaks off its turn."""
         turn, self._turn = self._turn, None
         if turn is not None:
             turn.client_left()
