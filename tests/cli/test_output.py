@@ -1,4 +1,5 @@
 import json
+import sys
 from decimal import Decimal
 
 import pytest
@@ -116,3 +117,21 @@ def test_a_list_that_breaks_in_the_middle_shows_nothing(
 def test_colours_fall_away_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     write("\x1b[31mred\x1b[0m")
     assert capsys.readouterr().out == "red\n"
+
+
+def test_what_was_recorded_gives_a_terminal_no_orders(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer may hold anything: it sets no title, moves no cursor, fills no clipboard."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for order in ("\x1b]0;title\x07", "\x1b[2J", "\x1b]52;c;aGk=\x1b\\", "\x9b2J", "a\rb", "\x08"):
+        facts(("said", f"one{order}two"))
+        shown = capsys.readouterr().out
+        assert "one" in shown
+        assert "two" in shown
+        assert not set("\x07\x08\r\x9b") & set(shown)
+        assert "\x1b]" not in shown
+        assert "\x1b[2J" not in shown
+    write("\x1b[31mred\x1b[0m\tand\r\nmore")
+    assert capsys.readouterr().out == "\x1b[31mred\x1b[0m\tand\r\nmore\n"
