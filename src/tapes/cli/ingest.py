@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tapes.cli.output import flush, write_json
+from tapes.cli.output import flush, write, write_json
 from tapes.errors import TapesError
 from tapes.ingest.posting import Arrived, Sent, found_in, sent
 
@@ -60,6 +60,6 @@ def _send(paths: list[Path], door: str, arrived: Arrived, *, as_json: bool) -> i
             write_json({name: getattr(told, name) for name in Sent.__slots__})
         else:
             what = "known" if told.deduped else f"{told.records} records"
-            click.echo(f"{told.session} {told.agent or 'main'}: {what}")
+            write(f"{told.session} {told.agent or 'main'}: {what}")
     flush()
     return failed
