@@ -16,18 +16,18 @@ SOURCES = Path(__file__).parent.parent / "src" / "tapes"
 LAYERS: dict[str, tuple[str, ...]] = {
     "words": (
         "errors", "jsontext", "loosejson", "exchange", "varying", "wire", "credentials",
-        "canonical", "patterns", "views", "redact", "expiry", "waiting", "host_keys", "places",
-        "answers", "drift", "envelope", "rows", "turnlines", "doors",
+        "canonical", "patterns", "views", "redact", "expiry", "waiting", "listening", "host_keys",
+        "places", "answers", "drift", "envelope", "rows", "turnlines", "doors",
     ),
     "keep, read": (
-        "providers/", "guarding/", "state", "budget", "flights", "tape/", "repeats", "origin",
-        "modes", "prices", "project",
+        "providers/", "guarding/", "state", "forks", "budget", "flights", "tape/", "repeats",
+        "origin", "modes", "prices", "project",
     ),
     "decide": (
         "halt", "report", "hot", "witness", "sketches", "permit", "sending", "explain", "summary",
         "diagnosis", "cost", "refusals", "calling", "cassette", "refreshing", "effects",
         "directory_contract", "interchange/", "moving", "comparing", "scanning", "spending",
-        "stats", "tally", "explanation", "derive/", "store/", "forwarding", "access", "listening",
+        "stats", "tally", "explanation", "derive/", "store/", "forwarding", "access",
         "sessiondiff", "freezing", "forking", "exporting", "copying", "dated", "asgi",
         "request_ids",
     ),
@@ -47,7 +47,7 @@ PURE = {
     *LAYERS["words"], "providers/", "interchange/", "derive/", "pointing", "capture.bodies",
     "capture.http1", "capture.noticed", "capture.refusals", "capture.replies", "capture.routes",
     "capture.watching", "witness",
-    "tape.rowtext", "listening", "api.joining", "api.models", "store.commonplaces", "store.cuts",
+    "tape.rowtext", "api.joining", "api.models", "store.commonplaces", "store.cuts",
     "store.edits", "store.filters", "store.spantexts", "store.values", "store.words",
     *(f"ingest.{name}" for name in ("contract", "otlp", "transcripts", "turns")),
     *(f"services.{name}" for name in (

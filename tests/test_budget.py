@@ -264,3 +264,36 @@ def test_a_forked_child_counts_on_a_connection_of_its_own(tmp_path: Path) -> Non
     )
     out, err = child.communicate(timeout=60)
     assert (out, err) == ("0 3\n", "")
+
+
+def test_a_fork_while_another_thread_counts_leaves_both_sides_counting(tmp_path: Path) -> None:
+    child = start(
+        """
+        import os, signal, threading
+        from pathlib import Path
+        from tapes.budget import Ledger, Limits, Reserve, Unit
+        ledger = Ledger(Path("state.db"), "t")
+        counting, go_on = threading.Event(), threading.Event()
+
+        def count():
+            with ledger._transaction() as connection:
+                counting.set()
+                go_on.wait(20)
+                connection.execute("DELETE FROM spends")
+
+        ledger.take("k", Limits(calls=9), Reserve())
+        thread = threading.Thread(target=count)
+        thread.start()
+        counting.wait(20)
+        threading.Timer(0.2, go_on.set).start()
+        pid = os.fork()
+        taken = ledger.take("k", Limits(calls=9), Reserve())
+        if pid == 0:
+            os._exit(0 if isinstance(taken, Unit) else 1)
+        print(os.waitpid(pid, 0)[1], ledger.spent().calls)
+        thread.join()
+        """,
+        tmp_path,
+    )
+    out, err = child.communicate(timeout=60)
+    assert (out, err) == ("0 2\n", "")

@@ -1,7 +1,14 @@
 """What a check sees, and what it says to do."""
 
+import contextlib
+import gc
+import socket
+import ssl
+import sys
 import tempfile
+import threading
 import time
+import warnings
 from collections.abc import Iterator
 from datetime import date
 from email.utils import formatdate
@@ -13,7 +20,7 @@ from tapes import checkup
 from tapes.checkup import Finding, Level, file_system_of, findings, newest_date_in, writable
 from tapes.config import PROXY, read_settings
 from tapes.lives import Life, Living, machine_start
-from tests.servers import Received, Wire, answer, closed_port, serving
+from tests.servers import Received, Wire, answer, closed_port, serving, tls_files
 
 
 @pytest.fixture(autouse=True)
@@ -194,3 +201,44 @@ def test_an_open_address_needs_a_token(in_tmp_path: Path) -> None:
     assert found()["access"].level is Level.OK
     assert found(listen="0.0.0.0:8080")["access"].level is Level.WARNING
     assert found(listen="0.0.0.0:8080", token="t")["access"].level is Level.OK
+
+
+def test_a_name_that_is_no_tapes_is_one_finding_and_the_others_are_told() -> None:
+    every = found(tape="t.weird")
+    assert every["store"].level is Level.FAILURE
+    assert {"space", "prices", "access", "speed"} <= every.keys()
+
+
+@pytest.mark.parametrize(
+    ("listen", "is_open"),
+    [("8080", False), ("[::1]:80", False), ("127.0.0.2:80", False), ("127.x.test:80", True)],
+)
+def test_whether_strangers_can_reach_the_proxy(listen: str, is_open: bool) -> None:
+    assert (found(listen=listen)["access"].level is Level.WARNING) is is_open
+
+
+def test_an_upstream_with_tls_is_let_go_once_it_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = tls_files(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+
+    def speak(sock: socket.socket) -> None:
+        with contextlib.suppress(OSError), context.wrap_socket(sock, server_side=True) as tls:
+            tls.recv(65536)
+            tls.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            tls.recv(1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        thread = threading.Thread(target=lambda: speak(listener.accept()[0]), daemon=True)
+        thread.start()
+        unraisable = list[object]()
+        monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+        every = found(f"https://localhost:{listener.getsockname()[1]}")
+        thread.join(10)
+        gc.collect()
+    assert every["upstream default"].level is Level.OK
+    assert not unraisable

@@ -203,3 +203,10 @@ def test_a_date_that_is_no_text_is_none() -> None:
     row = {"hash": "k", "v": 1, "canonicalizer": "tape/1", "request": {}, "response": {"x": 1}}
     assert exchange_of({**row, "recorded_at": 12345}, "t", "line 1").recorded_at is None
     assert exchange_of({**row, "recorded_at": "2026"}, "t", "line 1").recorded_at == "2026"
+
+
+@pytest.mark.parametrize("member", ["v", "sample"])
+def test_a_number_that_no_row_has_is_damage(member: str) -> None:
+    row = {"hash": "a" * 64, "v": 1, "canonicalizer": "tape/1", "request": {}, "response": {}}
+    with pytest.raises(DamagedTape, match="line 3"):
+        exchange_of({**row, member: float("inf")}, "t.jsonl", "line 3")

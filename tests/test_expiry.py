@@ -28,13 +28,17 @@ def exchange(recorded_at: str | None) -> Exchange:
         ("12 hours", timedelta(hours=12)),
         ("6w", timedelta(weeks=6)),
         ("30m", timedelta(minutes=30)),
+        ("1 Week", timedelta(weeks=1)),
+        ("5 min", timedelta(minutes=5)),
     ],
 )
 def test_ages_are_written_as_people_write_them(text: str, age: timedelta) -> None:
     assert age_of(text) == age
 
 
-@pytest.mark.parametrize("text", ["", "d", "90", "-1d", "90y", "99999999999999w"])
+@pytest.mark.parametrize(
+    "text", ["", "d", "90", "-1d", "90y", "99999999999999w", "3months", "3 mo", "2 decades"]
+)
 def test_what_is_no_age_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadSetting) as caught:
         age_of(text)

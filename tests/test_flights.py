@@ -172,3 +172,22 @@ def test_flights_that_nobody_has_are_forgotten(tmp_path: Path) -> None:
     gone = weakref.ref(flights_of(tmp_path / "t.lock"))
     gc.collect()
     assert gone() is None
+
+
+def test_a_forked_child_asks_though_another_thread_was_asking(tmp_path: Path) -> None:
+    result = run(
+        """
+        import os, signal
+        from pathlib import Path
+        from tapes.flights import Flights
+        flights = Flights(Path("t.lock"))
+        with flights._mutex:  # as another thread holds it while it asks a server
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(20)
+                os._exit(0 if flights.take("a" * 64) is not None else 1)
+        print(os.waitpid(pid, 0)[1])
+        """,
+        tmp_path,
+    )
+    assert (result.stdout, result.stderr) == ("0\n", "")

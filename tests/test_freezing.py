@@ -1,3 +1,4 @@
+import ast
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -98,3 +99,15 @@ def test_the_test_that_is_made_passes_and_can_fail(tmp_path: Path) -> None:
     broken["hash"] = "0" * 64
     path.write_text("\n".join([json.dumps(broken), *lines[1:]]) + "\n")
     assert run(code, tmp_path).returncode == 1
+
+
+def test_what_an_agent_is_called_is_no_code_of_the_test_that_is_made() -> None:
+    """The name came with a request: whoever could call the proxy chose it."""
+    name = '"""\nraise SystemExit("it ran")\n"""'
+    plain = ast.parse(module_for("a.jsonl", "a.jsonl", agent="claude", session="s"))
+    for agent, session in ((name, "s"), ("claude", name), ("\\N{", "\\u12"), ("\ud800", "\0")):
+        text = module_for("C:\\Users\\a.jsonl", "a.jsonl", agent=agent, session=session)
+        made = ast.parse(text.encode("utf-8"))
+        assert [ast.dump(node) for node in made.body[1:]] == [
+            ast.dump(node) for node in plain.body[1:]
+        ]

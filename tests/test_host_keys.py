@@ -170,3 +170,12 @@ def test_what_the_page_declares_can_be_declared(tmp_path: Path) -> None:
     found = declared_for(tmp_path / "t.jsonl")
     assert [credential.host for credential in found.credentials] == ["llm.internal", "llm.lan:8000"]
     assert found.max_age is not None
+
+
+@pytest.mark.parametrize("host", ["127.example.com", "127.0.0.1.example.com"])
+def test_a_name_that_looks_like_this_machine_is_another_one(host: str) -> None:
+    own = Credential.of({"host": host, "header": "x-key", "value": "$KEY"}, "tapes.toml")
+    with pytest.raises(NotSendable, match="no credential is known"):
+        with_credentials(post(f"http://{host}/v1"), {})
+    with pytest.raises(NotSendable, match="plain connection"):
+        with_credentials(post(f"http://{host}/v1"), {"KEY": "k"}, [own])

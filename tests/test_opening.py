@@ -62,3 +62,17 @@ def test_a_program_is_asked_for_its_calls_by_a_word_or_a_variable(
     log: bool | str | None, variable: str, where: Where | None
 ) -> None:
     assert asked_for(log, {"TAPES_LOG": variable}) == where
+
+
+@pytest.mark.parametrize(
+    ("dsn", "shown"),
+    [
+        ("postgresql://db.test/tapes", "postgresql://db.test/tapes"),
+        ("postgresql://db.test/d?password=secret", "postgresql://db.test/d"),
+        ("postgresql://db.test/d?sslpassword=secret&a=b", "postgresql://db.test/d?a=b"),
+        ("postgresql://me:secret@h/d?user=a@b&password=secret", "postgresql://b"),
+        ("host=h dbname=d password=secret", "PostgreSQL"),
+    ],
+)
+def test_a_place_is_shown_without_a_password_wherever_that_stands(dsn: str, shown: str) -> None:
+    assert str(Where.of(dsn)) == shown

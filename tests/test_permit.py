@@ -341,3 +341,20 @@ def test_a_row_says_when_and_by_which_rule_it_was_made(tmp_path: Path) -> None:
     assert exchange.recorded_at.endswith("+00:00")
     assert isinstance(cassette.tape, JsonlTape)
     cassette.close()
+
+
+def test_an_answer_that_could_not_be_kept_leaves_its_place_in_the_order() -> None:
+    class FullOnce(MemoryTape):
+        def append(self, exchange: Exchange) -> None:
+            if not self._exchanges and not full:
+                full.append(exchange)
+                raise UnwritableTape("the disk is full")
+            super().append(exchange)
+
+    full = list[Exchange]()
+    tape = FullOnce()
+    cassette = recording(tape, repeated="ordered")
+    with pytest.raises(TapeFailed):
+        answered(cassette, *WHOLE).finish()
+    answered(cassette, *WHOLE).finish()
+    assert isinstance(Cassette(tape, "replay", repeated="ordered").decide(ASK), Play)

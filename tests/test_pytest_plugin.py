@@ -511,3 +511,38 @@ def test_an_option_that_is_none_is_an_error_that_names_it(suite: Suite, marker: 
     result = suite.run()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*the tape marker: *"])
+
+
+@pytest.mark.parametrize(
+    ("begin", "skip"),
+    [
+        ("@pytest.mark.tape\n", "pytest.skip('not here')"),
+        ("@pytest.mark.xfail\n@pytest.mark.tape\n", "assert 0"),
+        ("@pytest.mark.xfail(run=False)\n@pytest.mark.tape\n", "pass"),
+    ],
+    ids=["skips itself", "fails as expected", "is not run"],
+)
+def test_what_a_test_would_have_asked_that_did_not_come_so_far_is_not_pruned(
+    suite: Suite, server: Server, begin: str, skip: str
+) -> None:
+    suite.write("test_it.py", f"{ASK}@pytest.mark.tape\ndef test_a():\n    ask('x')\n")
+    suite.run("--tape-mode=record", **RECORDING).assert_outcomes(passed=1)
+    before = (suite.path / "tapes/test_it/test_a.jsonl").read_bytes()
+    suite.write("test_it.py", f"{ASK}{begin}def test_a():\n    {skip}\n    ask('x')\n")
+    result = suite.run("--tape-unused=prune")
+    assert "nobody asked" not in result.stdout.str()
+    assert "no test uses" not in result.stdout.str()
+    assert (suite.path / "tapes/test_it/test_a.jsonl").read_bytes() == before
+
+
+def test_a_run_that_passes_over_files_leaves_no_guess_about_what_is_unused(
+    suite: Suite, server: Server
+) -> None:
+    for name in ("a", "b"):
+        test = f"@pytest.mark.tape('shared')\ndef test_{name}(): ask('{name}')\n"
+        suite.write(f"test_{name}.py", ASK + test)
+    suite.run("--tape-mode=record", **RECORDING).assert_outcomes(passed=2)
+    before = (suite.path / "tapes/shared.jsonl").read_bytes()
+    for option in ("--ignore=test_b.py", "--ignore-glob=*_b.py"):
+        suite.run("--tape-unused=prune", option).assert_outcomes(passed=1)
+        assert (suite.path / "tapes/shared.jsonl").read_bytes() == before

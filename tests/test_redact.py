@@ -596,3 +596,18 @@ def test_a_request_that_is_answered_late_has_its_secrets_replaced_in_the_answer(
         redactor.response(response(b"{}", headers=(JSON_TYPE, cookie(number))))
     redactor.remember(asked)
     assert "s3cret-bearer" not in text_of(redactor.response(response(b'"s3cret-bearer"')))
+
+
+@pytest.mark.row("N13")
+@pytest.mark.parametrize(
+    ("url", "clean"),
+    [
+        ("https://me:first@second/third@h/v1", "https://second/third@h/v1"),
+        ("https://me:first@second@h/v1?a=b", "https://h/v1?a=b"),
+        ("https://h/v1?password=hunter2&a=b", "https://h/v1?password=REDACTED.password&a=b"),
+        ("https://h/v1?refreshToken=abc", "https://h/v1?refreshToken=REDACTED.refreshtoken"),
+    ],
+)
+def test_no_part_of_a_credential_stays_in_a_url(url: str, clean: str) -> None:
+    assert Redactor().url(url) == clean
+    assert Redactor().url(clean) == clean

@@ -155,3 +155,34 @@ def test_a_header_that_http_cannot_say_is_not_sent(header: tuple[str, str]) -> N
         with pytest.raises(NotSendable, match="not HTTP"):
             send(permit_for(Request("GET", at.url + "/", (header,))))
         assert not at.requests
+
+
+@pytest.mark.row("N13")
+def test_a_password_in_a_url_is_in_no_error() -> None:
+    for url in ("http://me:pass-word@127.0.0.1:1/v1", "ftp://me:pass-word@127.0.0.1/v1"):
+        with pytest.raises((NotAnswered, NotSendable)) as caught:
+            send(permit_for(Request("POST", url, (), b"{}")))
+        assert "127.0.0.1" in str(caught.value)
+        assert "pass-word" not in str(caught.value)
+
+
+def test_an_interim_answer_is_no_answer() -> None:
+    early = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n"
+    with raw_server(lambda _: early + b"content-length: 2\r\n\r\nhi") as (url, _):
+        permit = permit_for(Request("POST", url + "/", (), b"{}"))
+        try:
+            send(permit)
+        except NotAnswered:
+            assert permit.finish() is None
+        else:
+            exchange = permit.finish()
+            assert exchange is not None
+            assert isinstance(exchange.response, Response)
+            assert (exchange.response.status, exchange.response.body) == (200, b"hi")
+
+
+def test_an_address_that_no_url_can_have_is_not_sendable_and_costs_nothing() -> None:
+    cassette = Cassette(MemoryTape(), "live", limits=Limits(calls=1))
+    for _ in range(2):
+        with pytest.raises(NotSendable, match="99999"):
+            send(permit_for(Request("POST", "http://127.0.0.1:99999/v1", (), b"{}"), cassette))

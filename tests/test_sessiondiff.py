@@ -2,7 +2,7 @@ import json
 from dataclasses import replace
 
 from tapes.derive.deriver import derive
-from tapes.rows import RawTurn
+from tapes.rows import Projection, RawTurn, Session, Span
 from tapes.sessiondiff import Compared, compared
 from tests.derive.talks import ASK, BACK, DO, conversation
 from tests.turns import assistant, call, messages
@@ -51,3 +51,18 @@ def test_a_session_that_goes_on_longer_differs_by_what_it_has_more() -> None:
     assert found.is_some
     assert found.only_one > 0
     assert found.only_other == 0
+
+
+def test_what_lies_far_behind_in_a_long_session_differs_too() -> None:
+    def long(*names: str) -> Projection:
+        same = [Span(trace_id="t", span_id=str(n), name=f"step {n % 7}") for n in range(6000)]
+        more = [Span(trace_id="t", span_id=name, name=name) for name in names]
+        return replace(derive([]), spans=(*same, *more))
+
+    session = Session(id="s")
+    assert not compared(session, long("a"), session, long("a")).is_some
+    found = compared(session, long("a"), session, long("b", "c"))
+    assert found.first is not None
+    assert (found.first.one, found.first.other) == (long("a").spans[-1], long("b").spans[-1])
+    assert (found.same, found.differing, found.only_one, found.only_other) == (6000, 1, 0, 1)
+    assert compared(session, long("a"), session, long()).only_one == 1

@@ -1,5 +1,7 @@
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
@@ -8,8 +10,10 @@ import pytest
 import tapes
 from tapes.budget import CALLS, RUN, TOKENS, USD, Ledger, Limits, Reserve, Unit
 from tapes.cassette import Cassette
-from tapes.errors import CassetteError, TapesError
+from tapes.errors import CassetteError, TapesError, UnreadableTape
 from tapes.spending import account_of, accounts_below, forget_spending
+from tapes.stats import stats_of
+from tapes.tape.beside import make_local
 from tests.making import KINDS, call, tape_in
 
 SOURCES = {"PYTHONPATH": str(Path(tapes.__file__).parents[1])}
@@ -120,3 +124,13 @@ def test_a_ledger_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / ".tapes" / "state.db").write_bytes(b"no database" * 100)
     with pytest.raises((TapesError, CassetteError), match=r"state\.db"):
         account_of(path, {})
+
+
+def test_a_ledger_that_cannot_be_read_is_an_error_that_ends_nobody(tmp_path: Path) -> None:
+    path = tape_in(tmp_path, "jsonl", [call("one")])
+    with closing(sqlite3.connect(make_local(tmp_path / ".tapes") / "state.db")) as connection:
+        connection.execute("CREATE TABLE spends (tape TEXT, run TEXT, state TEXT)")
+    with pytest.raises(UnreadableTape, match=r"state\.db"):
+        account_of(path, {})
+    with pytest.raises(UnreadableTape, match=r"state\.db"):
+        stats_of(path, lambda _: None)

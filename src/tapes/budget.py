@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from tapes.errors import BadSetting, LedgerFailed, as_typed
+from tapes.forks import bring_through_forks
 from tapes.state import connect, connect_to_read
 
 LATCH = "DEMO_LIVE"
@@ -196,14 +197,29 @@ class Ledger:
         self._run = os.environ.get(RUN, "") if run is None else run
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        self._pid = -1
+        bring_through_forks(self)
+
+    def before_fork(self) -> None:
+        """Let nothing be half counted. No connection to a file crosses a fork: in the child SQLite
+        would take what the parent had locked for its own."""
+        self._lock.acquire()
+        if self._path is not None:
+            self._close()
+
+    def after_fork(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def in_child(self) -> None:
+        """Begin anew."""
+        self._close()
+        self._lock = threading.Lock()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock, _translated(self._path):
-            if self._connection is None or self._pid != os.getpid():
-                # A connection must not cross a fork.
-                self._connection, self._pid = connect(self._path, _SCHEMA), os.getpid()
+            if self._connection is None:
+                self._connection = connect(self._path, _SCHEMA)
             connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -265,13 +281,16 @@ class Ledger:
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
-            if self._connection is not None and self._pid == os.getpid():
-                self._connection.close()
-            self._connection = None
+            self._close()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
     def __del__(self) -> None:
         """A cassette that nobody closed leaves no open file behind."""
-        if getattr(self, "_connection", None) is not None and self._pid == os.getpid():
+        if getattr(self, "_connection", None) is not None:
             self.close()
 
 

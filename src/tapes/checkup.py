@@ -28,7 +28,7 @@ from tapes.listening import Listen
 from tapes.lives import BEAT_S, lives_in, machine_start
 from tapes.pointing import upstreams_set_in
 from tapes.tape.base import MemoryTape, Tape
-from tapes.tape.kinds import kind_of, open_tape
+from tapes.tape.kinds import is_on_server, kind_of, open_tape
 
 _REACH_S = 5.0
 _SKEW_S = 30.0
@@ -162,11 +162,7 @@ def _reached(upstream: Upstream, needed: bool) -> tuple[Finding, float | None]:
 
 def _asked(upstream: Upstream) -> tuple[int, datetime | None]:
     """The status and the date of whatever an upstream says to a request for its root."""
-    with socket.create_connection((upstream.host, upstream.port), _REACH_S) as plain:
-        connection = plain
-        if upstream.tls:
-            context = ssl.create_default_context()
-            connection = context.wrap_socket(plain, server_hostname=upstream.host)
+    with _connected(upstream) as connection:
         connection.sendall(
             f"HEAD / HTTP/1.1\r\nHost: {upstream.host}\r\nConnection: close\r\n\r\n".encode()
         )
@@ -185,6 +181,15 @@ def _asked(upstream: Upstream) -> tuple[int, datetime | None]:
     except ValueError:
         their_date = None
     return int(status[1]), their_date
+
+
+def _connected(upstream: Upstream) -> socket.socket:
+    plain = socket.create_connection((upstream.host, upstream.port), _REACH_S)
+    if not upstream.tls:
+        return plain
+    with plain:  # which is the other's, once that is there
+        context = ssl.create_default_context()
+        return context.wrap_socket(plain, server_hostname=upstream.host)
 
 
 def _clock(skews: list[float]) -> Finding:
@@ -208,7 +213,7 @@ def _clock(skews: list[float]) -> Finding:
 
 def _folder_of(tape: str) -> Path:
     """The nearest folder that is there already."""
-    path = Path("." if kind_of(tape) == "postgres" else os.path.abspath(tape))
+    path = Path("." if is_on_server(tape) else os.path.abspath(tape))
     while not path.is_dir():
         path = path.parent
     return path
@@ -412,8 +417,7 @@ def newest_date_in(file: Path, today: date) -> date | None:
 
 def _token(settings: Settings, folder: Path) -> Finding:
     listen = settings["proxy.listen"]
-    host = listen.rpartition(":")[0].strip("[]") or "127.0.0.1"
-    if host in ("127.0.0.1", "localhost", "::1") or host.startswith("127."):
+    if Listen.of(listen).is_loopback:
         return Finding("access", Level.OK, f"{listen} is open to this machine alone")
     given = settings["proxy.token"] or settings["proxy.token_sha256"]
     if given or (folder / "proxy-token").is_file():

@@ -301,7 +301,7 @@ def exchange_of(row: Json, path: str, place: object, get_blob: GetBlob | None = 
             rules=tuple(row.get("rules", ())),
             version=version,
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise damaged(path, place, f"the row is not an exchange ({error!r})") from error
 
 

@@ -23,7 +23,11 @@ class OnExpiry(StrEnum):
 
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_AGE = re.compile(r"\s*(\d+)\s*([mhdw])[a-z]*\s*", re.IGNORECASE)
+# No other word that begins so: three months are not three minutes.
+_AGE = re.compile(
+    r"\s*(\d+)\s*(?:(m)(?:ins?|inutes?)?|(h)(?:ours?)?|(d)(?:ays?)?|(w)(?:eeks?)?)\s*",
+    re.IGNORECASE,
+)
 
 
 def age_of(text: str) -> timedelta:
@@ -32,7 +36,7 @@ def age_of(text: str) -> timedelta:
     try:
         if match is None:
             raise ValueError
-        return timedelta(**{_UNITS[match[2].lower()]: int(match[1])})
+        return timedelta(**{_UNITS[match[match.lastindex or 0].lower()]: int(match[1])})
     except (ValueError, OverflowError):
         raise BadSetting(f"{text!r} is no age", "for example: 90d, 12h or 6w") from None
 

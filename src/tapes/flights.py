@@ -61,7 +61,13 @@ class Flights:
         self._mutex = threading.Lock()
         self._under_way: dict[str, Flight] = {}
         self._fd = -1
-        self._pid = os.getpid()
+        _all.add(self)
+
+    def begin_in_child(self) -> None:
+        """After a fork: the calls under way are the parent's, and so are the locks."""
+        self._mutex = threading.Lock()
+        self._under_way.clear()
+        self._fd = -1
 
     def take(self, key: str, owner: object = None) -> Flight | None:
         """The flight for a key, or None while somebody else has it.
@@ -70,7 +76,6 @@ class Flights:
         """
         owner = owner or _who()
         with self._mutex:
-            self._forget_the_parent()
             other = self._under_way.get(key)
             if other is not None:
                 return Flight(key) if other.is_of(owner) else None
@@ -87,16 +92,10 @@ class Flights:
 
     def _land(self, flight: Flight) -> None:
         with self._mutex:
-            if self._pid == os.getpid() and self._under_way.get(flight.key) is flight:
+            if self._under_way.get(flight.key) is flight:
                 del self._under_way[flight.key]
                 self._unlock(flight.key)
                 self._close()
-
-    def _forget_the_parent(self) -> None:
-        """After a fork: the calls under way are the parent's, and so are the locks."""
-        if self._pid != os.getpid():
-            self._pid, self._fd = os.getpid(), -1
-            self._under_way.clear()
 
     def _lock(self, key: str) -> bool:
         if not self._open():
@@ -127,6 +126,18 @@ class Flights:
                 return False
         return self._fd >= 0
 
+
+_all: "weakref.WeakSet[Flights]" = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    global _shared_mutex
+    _shared_mutex = threading.Lock()
+    for flights in list(_all):
+        flights.begin_in_child()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 # Whoever has a flight has its flights: those that nobody has may go.
 _shared: "weakref.WeakValueDictionary[str, Flights]" = weakref.WeakValueDictionary()

@@ -181,4 +181,13 @@ def test_another_prompt_is_refused_and_never_goes_live() -> None:
 
 def module_for(tape: str, relative: str, *, agent: str, session: str) -> str:
     """A pytest module that replays a tape."""
-    return _TEST.format(tape=tape, relative=relative, agent=agent, session=session)
+    words = {"tape": tape, "agent": agent, "session": session}
+    return _TEST.format(
+        relative=relative, **{name: _in_words(text) for name, text in words.items()}
+    )
+
+
+def _in_words(text: str) -> str:
+    """The text as it may stand in a docstring: whoever sent it chose it, and it ends no string."""
+    shown = "".join(each if each.isprintable() else " " for each in text)
+    return shown.replace("\\", "/").replace('"', "'")

@@ -20,6 +20,7 @@ from tapes.canonical import plain_body
 from tapes.credentials import MARK
 from tapes.errors import BadRule, NotSendable
 from tapes.exchange import Request
+from tapes.listening import Listen
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _HINT = 'host = "llm.internal", header = "authorization", value = "Bearer $LLM_KEY"'
@@ -98,7 +99,6 @@ _PROVIDERS = (
     _bearer("router.huggingface.co", "HF_TOKEN"),
     _bearer("bedrock-runtime.*.amazonaws.com", "AWS_BEARER_TOKEN_BEDROCK"),
 )  # fmt: skip
-_LOOPBACK = ("localhost", "127.*", "::1")
 
 
 def with_credentials(
@@ -107,7 +107,7 @@ def with_credentials(
     """A recorded request as it can be sent. Raises NotSendable saying what it lacks."""
     parts = urlsplit(request.url)
     host = (parts.hostname or "").lower()
-    is_near = any(fnmatchcase(host, pattern) for pattern in _LOOPBACK)
+    is_near = Listen(host, 0).is_loopback
     own = next((c for c in declared if host_is(parts.netloc.lower(), host, c.host)), None)
     provider = _provider_of(request.url, host, environ)
     added: tuple[tuple[str, str], ...] = ()

@@ -6,6 +6,7 @@ Knows nothing of databases: that is `keeping`, which is imported when a log is a
 import hashlib
 import importlib.util
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ _YES = ("1", "true", "yes", "on")
 _NO = ("", "0", "false", "no", "off")
 # What the extras of the two stores bring.
 _NEEDED = ("sqlalchemy", "alembic", "zstandard")
+
+_PASSWORD = re.compile(r"(?<=[?&])(?:ssl)?password=[^&]*&?")
 
 
 class Valued(Protocol):
@@ -56,8 +59,9 @@ class Where:
         """For people: without a password."""
         if self.dsn is None:
             return self.path
-        at = self.dsn.rpartition("@")[2]
-        return f"postgresql://{at}" if "://" in self.dsn else "PostgreSQL"
+        _, is_url, rest = self.dsn.partition("://")
+        shown = _PASSWORD.sub("", rest.rpartition("@")[2]).rstrip("?&")
+        return f"postgresql://{shown}" if is_url else "PostgreSQL"
 
     @property
     def spool(self) -> Path:

@@ -436,6 +436,7 @@ class Permit:
         except BaseException:
             self._tell(response, state)
             self._end(usage, "not_stored")
+            self._give_back_sample(state)
             raise
         self._over = True
         return Unstored(self, exchange, response, usage)
@@ -464,6 +465,12 @@ class Permit:
     def _lost(self, unstored: Unstored) -> None:
         self._tell(unstored.response, unstored.exchange.state)
         self._end(unstored.usage, "not_stored")
+        self._give_back_sample(unstored.exchange.state)
+
+    def _give_back_sample(self, state: State) -> None:
+        """Nothing was kept; evidence has given its place back already."""
+        if state is State.COMPLETE:
+            self._question.give_back_sample()
 
     def _tell(self, response: Response | Json, state: State, *, is_kept: bool = False) -> None:
         """Tell the witness, where there is one."""

@@ -162,7 +162,7 @@ class Redactor:
         for name, value in _credentials_of(request.headers) if known is None else known.credentials:
             self._learn(name, value)
         for name, _, value in _query_pairs(request.url):
-            if is_credential_parameter(name, value):
+            if _is_credential(name, value):
                 self._learn(name, unquote_plus(value))
         _, password = _user_of(request.url)
         self._learn("password", unquote(password))
@@ -210,10 +210,11 @@ class Redactor:
         user, password = _user_of(url)
         if user or password:
             scheme, _, rest = head.partition("://")
-            head = f"{scheme}://{rest.partition('@')[2]}"
+            authority, slash, path = rest.partition("/")
+            head = f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"
         if mark:
             pairs = (
-                f"{name}={placeholder(name)}" if is_credential_parameter(name, value) else original
+                f"{name}={placeholder(name)}" if _is_credential(name, value) else original
                 for name, original, value in _query_pairs(url)
             )
             head = f"{head}?{'&'.join(pairs)}"
@@ -224,7 +225,7 @@ class Redactor:
         for pair in body.decode("latin-1").split("&"):
             name, _, value = pair.partition("=")
             plain = unquote_plus(name)
-            if value and (is_credential_field(plain) or is_credential_parameter(plain, value)):
+            if value and _is_credential(plain, value):
                 self._learn(plain, unquote_plus(value))
                 pair = f"{name}={placeholder(plain)}"
             pairs.append(pair)
@@ -466,6 +467,11 @@ def _credentials_in(name: str, value: str) -> Iterable[str]:
     except ValueError:
         return [credential]
     return [credential, password]
+
+
+def _is_credential(name: str, value: str) -> bool:
+    """Whether a parameter of a URL or of a form holds a credential."""
+    return is_credential_parameter(name, value) or is_credential_field(name)
 
 
 def _credential_parameters(text: str) -> Iterator[re.Match[str]]:

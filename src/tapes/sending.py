@@ -57,7 +57,7 @@ def send(permit: Permit, timeout: float = TIMEOUT_S) -> None:
             permit.failed(we_left=isinstance(error, TimeoutError))
         what = "broke off its answer" if has_begun else "gave no answer"
         raise NotAnswered(
-            f"{urlsplit(request.url).netloc} {what}: {str(error) or type(error).__name__}"
+            f"{_host(urlsplit(request.url))} {what}: {str(error) or type(error).__name__}"
         ) from error
     except ValueError as error:  # a header or a path that HTTP cannot say
         permit.failed(we_left=False)
@@ -68,18 +68,19 @@ def send(permit: Permit, timeout: float = TIMEOUT_S) -> None:
 
 def _connection(parts: SplitResult, timeout: float) -> tuple[http.client.HTTPConnection, str]:
     """A connection for a URL, through the proxy that the environment names, and what to ask for."""
-    host = parts.hostname
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
     if parts.scheme not in ("http", "https") or not host:
-        raise NotSendable(f"{parts.scheme}://{parts.netloc} is no address of HTTP")
+        raise NotSendable(f"{parts.scheme}://{_host(parts)} is no address of HTTP")
     target = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
     proxy = None if proxy_bypass(host) else getproxies().get(parts.scheme)
     if proxy is None:
         if parts.scheme == "https":
             context = ssl.create_default_context()
-            return http.client.HTTPSConnection(
-                host, parts.port, timeout=timeout, context=context
-            ), target
-        return http.client.HTTPConnection(host, parts.port, timeout=timeout), target
+            return http.client.HTTPSConnection(host, port, timeout=timeout, context=context), target
+        return http.client.HTTPConnection(host, port, timeout=timeout), target
     through = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     if parts.scheme == "http":
         whole = parts._replace(fragment="").geturl()
@@ -89,15 +90,20 @@ def _connection(parts: SplitResult, timeout: float) -> tuple[http.client.HTTPCon
     secure = http.client.HTTPSConnection(
         through.hostname or "", through.port, timeout=timeout, context=ssl.create_default_context()
     )
-    secure.set_tunnel(host, parts.port)
+    secure.set_tunnel(host, port)
     return secure, target
+
+
+def _host(parts: SplitResult) -> str:
+    """Host and port, without a user and a password."""
+    return parts.netloc.rpartition("@")[2]
 
 
 def _exchange(
     connection: http.client.HTTPConnection, target: str, request: Request, permit: Permit
 ) -> None:
     connection.putrequest(request.method, target, skip_host=True, skip_accept_encoding=True)
-    connection.putheader("Host", urlsplit(request.url).netloc.rpartition("@")[2])
+    connection.putheader("Host", _host(urlsplit(request.url)))
     for name, value in request.headers:
         if name.lower() not in _HOP_BY_HOP:
             connection.putheader(name.encode("latin-1"), value.encode("latin-1"))
@@ -105,6 +111,8 @@ def _exchange(
         connection.putheader("Content-Length", str(len(request.body)))
     connection.endheaders(request.body or None)
     response = connection.getresponse()
+    if response.status < 200:  # the client passes over 100 alone
+        raise http.client.HTTPException(f"an interim answer ({response.status}) before it")
     permit.answered(response.status, tuple(response.getheaders()), response.reason)
     while piece := response.read1(_READ):
         permit.feed(piece)

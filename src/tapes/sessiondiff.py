@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from difflib import SequenceMatcher
+from itertools import takewhile
 
 from tapes.jsontext import Json
 from tapes.loosejson import packed
@@ -21,7 +22,7 @@ from tapes.rows import Projection, Session, Span
 # What providers make up anew for every call.
 _IDS = frozenset({"tool_use_id", "tool_result_id", "thinking_signature", "id"})
 _SHOWN = 10
-# Comparing takes the product of the lengths where nothing is alike.
+# Searching takes the product of the lengths at worst.
 _AT_MOST = 5000
 
 
@@ -88,14 +89,11 @@ class Compared:
 
 def compared(one: Session, left: Projection, other: Session, right: Projection) -> Compared:
     """Lay two sessions over each other."""
-    ours, theirs = left.spans[:_AT_MOST], right.spans[:_AT_MOST]
-    matcher = SequenceMatcher(
-        None, [_sign(s) for s in ours], [_sign(s) for s in theirs], autojunk=False
-    )
+    ours, theirs = left.spans, right.spans
     same = differing = only_one = only_other = 0
     first: Divergence | None = None
-    for kind, a, b, c, d in matcher.get_opcodes():
-        if kind == "equal":
+    for is_same, a, b, c, d in _stretches([_sign(s) for s in ours], [_sign(s) for s in theirs]):
+        if is_same:
             same += b - a
             continue
         pairs = min(b - a, d - c)
@@ -104,6 +102,29 @@ def compared(one: Session, left: Projection, other: Session, right: Projection) 
         only_other += d - c - pairs
         first = first or _divergence(_at(ours, a, b), _at(theirs, c, d))
     return Compared(one, other, same, only_one, only_other, differing, first)
+
+
+def _stretches(
+    ours: Sequence[bytes], theirs: Sequence[bytes]
+) -> Iterator[tuple[bool, int, int, int, int]]:
+    """What is the same and what is not, in order: from where to where on both sides.
+
+    What is the same at the beginning is not searched, and what lies far behind the first difference
+    is compared place by place.
+    """
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False))
+    start = sum(1 for _ in alike)
+    if start:
+        yield True, 0, start, 0, start
+    a, c = min(start + _AT_MOST, len(ours)), min(start + _AT_MOST, len(theirs))
+    matcher = SequenceMatcher(None, ours[start:a], theirs[start:c], autojunk=False)
+    for kind, i, j, k, m in matcher.get_opcodes():
+        yield kind == "equal", start + i, start + j, start + k, start + m
+    while a < len(ours) and c < len(theirs):
+        yield ours[a] == theirs[c], a, a + 1, c, c + 1
+        a, c = a + 1, c + 1
+    if a < len(ours) or c < len(theirs):
+        yield False, a, len(ours), c, len(theirs)
 
 
 def _at(spans: Sequence[Span], begin: int, end: int) -> Span | None:

@@ -5,14 +5,13 @@ Knows nothing of terminals.
 
 import os
 import socket
-import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
 from tapes.budget import RUN, Limits, Spend, reset, spends
-from tapes.errors import UnreadableTape, UnwritableTape, as_typed
+from tapes.errors import LedgerFailed, UnreadableTape, UnwritableTape, as_typed
 from tapes.report import STATE
 from tapes.tape.beside import FOLDER
 from tapes.tape.finding import PASSED_OVER
@@ -115,9 +114,9 @@ def _is_lost(spend: Spend) -> bool:
 def _spends(ledger: Path) -> list[Spend]:
     try:
         return spends(ledger)
-    except sqlite3.Error as error:
+    except LedgerFailed as error:  # which would end the process of whoever only looks
         raise UnreadableTape(
-            f"the ledger {ledger} cannot be read: {error}",
+            f"the ledger {ledger} cannot be read: {error.message}",
             f"check it with: ls -l {as_typed(ledger)}; it can be deleted: only the count is lost",
         ) from error
 
@@ -129,8 +128,8 @@ def forget_spending(path: str | os.PathLike[str]) -> int:
         return 0
     try:
         return reset(local / STATE, name)
-    except sqlite3.Error as error:
+    except LedgerFailed as error:
         raise UnwritableTape(
-            f"the ledger {local / STATE} cannot be written: {error}",
+            f"the ledger {local / STATE} cannot be written: {error.message}",
             f"check it with: ls -ld {as_typed(local)} {as_typed(local / STATE)}",
         ) from error

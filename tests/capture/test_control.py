@@ -37,3 +37,17 @@ def test_a_question_may_come_with_head(tmp_path: Path) -> None:
     with proxying(None, tmp_path / "t.jsonl") as proxy, Raw(proxy) as raw:
         assert raw.ask(b"", "/_tapes/report", method="HEAD").status == 200
         assert raw.ask(b"", "/_tapes/ping", method="GET").status == 200
+
+
+def test_a_token_in_a_path_is_in_no_list_of_refusals(tmp_path: Path) -> None:
+    access = Access(token_hash("a-token"))
+    with proxying(None, tmp_path / "t.jsonl", access=access) as proxy, Raw(proxy) as raw:
+        raw.ask(b"{}", "/~a-token/@unknown/v1/chat/completions?key=a-key")
+        raw.ask(b"{}", "/~a-token/nobody/knows")
+        got = raw.ask(b"", "/_tapes/misses", "x-tapes-token: a-token", method="GET")
+        assert [miss["path"] for miss in got.json()["misses"]] == [
+            "/v1/chat/completions",
+            "/nobody/knows",
+        ]
+        assert b"a-token" not in got.body
+        assert b"a-key" not in got.body

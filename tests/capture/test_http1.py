@@ -229,3 +229,14 @@ def test_tls_on_a_plain_port_is_told_at_its_first_byte() -> None:
 def test_line_ends_before_a_head_are_passed_over() -> None:
     found = HeadReader().feed(b"\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\nrest")
     assert found == (b"GET / HTTP/1.1\r\nHost: h", b"rest")
+
+
+@pytest.mark.parametrize("line", [b"Content-Length: 5", b"Transfer-Encoding: chunked"])
+def test_the_framing_of_a_body_cannot_be_called_off_by_naming_it(line: bytes) -> None:
+    """Without it the body would be read as the next message of the same connection."""
+    named = b"Connection: X-Hop, " + line.partition(b":")[0]
+    asked = read_request_head(request(named, line, b"X-Hop: 1")).head
+    answered = read_response_head(response(named, line, b"X-Hop: 1"), b"GET").head
+    for head in (asked, answered):
+        assert line in head.end_to_end()
+        assert b"X-Hop: 1" not in head.end_to_end()

@@ -70,3 +70,18 @@ def test_a_tape_is_not_looked_at_for_every_answer(
     remembered(memo, cassette)
     (tmp_path / "t.jsonl").write_bytes(b"")
     assert memo.find(b"digest") is not None
+
+
+def test_an_answer_that_somebody_edits_in_a_directory_is_seen_before_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    memo, cassette = Memo(), Cassette(f"{tmp_path}/tape/", environ={})
+    (tmp_path / "tape").mkdir()
+    answer = tmp_path / "tape" / f"{'a' * 64}.json"
+    answer.write_text("1")
+    remembered(memo, cassette)
+    answer.write_text("2")  # which leaves no trace in the times of the folder
+    now += module.BELIEVED_S
+    assert memo.find(b"digest") is None

@@ -345,3 +345,13 @@ def test_stopping_breaks_off_every_connection_and_tells_whoever_answers() -> Non
     wire.lose()
     assert echo.turns[0].left
     assert not clients.open
+
+
+def test_what_comes_behind_the_last_request_is_read_so_that_the_answer_can_be() -> None:
+    wire, echo, _ = connected()
+    wire.receive(b"GET /later HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+    wire.receive(b"x" * (HIGH_WATER + 1))
+    assert not wire.reading
+    echo.turns[0].answer()
+    assert wire.eof
+    assert wire.reading

@@ -688,3 +688,19 @@ def test_a_websocket_is_refused_clearly_where_it_would_have_to_be_recorded(
         got = raw.ask(b"", "/v1/responses", *lines, method="GET")
     assert got.status == 426
     assert "cannot be recorded" in got.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_upstream_that_switches_protocols_unasked_gives_no_answer(
+    mode: str, tmp_path: Path
+) -> None:
+    def script(_: Received, wire: Wire) -> None:
+        wire.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+
+    with (
+        serving(script) as upstream,
+        proxying(upstream.url, tmp_path / "t.jsonl", mode) as proxy,
+        Raw(proxy) as raw,
+    ):
+        assert raw.ask(chat("x")).status == 502
+    assert not (tmp_path / "t.jsonl").exists()

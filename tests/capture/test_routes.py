@@ -141,3 +141,15 @@ def test_what_is_for_the_ingest_is_sent_to_no_provider_that_was_only_guessed(pat
     assert "SECRET" not in str(refused.value)
     assert Routes.of({}, "http://127.0.0.1:9999").find(path).target == path
     assert Routes.of().find("/v1/traces/ingest").upstream.name == "openai"
+
+
+@pytest.mark.row("N13")
+def test_a_password_in_a_base_url_is_not_shown() -> None:
+    for url in ("https://me:pass-word@h/v1", "https://h/v1?key=pass-word", "me:pass-word@h"):
+        with pytest.raises(BadSetting) as caught:
+            Upstream.of("mine", url)
+        assert "pass-word" not in str(caught.value)
+        routes = Routes.of(any_url=False)
+        with pytest.raises(BadSetting) as unknown:
+            routes.find("/v1/x", url)
+        assert "pass-word" not in str(unknown.value)

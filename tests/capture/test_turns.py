@@ -12,6 +12,7 @@ import pytest
 
 from tapes.cassette import Cassette
 from tapes.exchange import Request
+from tapes.permit import Permit
 from tapes.tape.jsonl import JsonlTape
 from tests.proxies import Answered, Raw, chat, proxying, report_of, request, wait_until
 from tests.servers import Received, Server, Wire, answer, chunks, serving
@@ -432,3 +433,25 @@ def test_a_client_that_leaves_while_its_request_is_decided_leaves_nothing_behind
         with Raw(proxy) as third:
             assert third.ask(chat("x")).status == 200
     assert isinstance(upstream, Server)
+
+
+def test_who_waited_for_a_call_of_somebody_else_is_not_kept_for_ever(tmp_path: Path) -> None:
+    tape, body = tmp_path / "t.jsonl", chat("x")
+    with serving(answer()) as upstream, proxying(upstream.url, tape, "record") as proxy:
+        url = f"{upstream.url}/v1/chat/completions"
+        asked = Request("POST", url, (("Content-Type", "application/json"),), body)
+        elsewhere = Cassette(JsonlTape(tape), "record", latch=True)
+        permit = elsewhere.decide(asked, owner="somebody else")
+        assert isinstance(permit, Permit)
+        with Raw(proxy) as raw, Raw(proxy) as impatient:
+            for client in (raw, impatient):
+                client.send(request(body, "/v1/chat/completions"))
+            wait_until(lambda: len(proxy.desk._waiting) == 1 and proxy.desk.requests == 2)
+            impatient.sock.close()
+            permit.answered(200, (("Content-Type", "application/json"),))
+            permit.feed(b"{}")
+            permit.finish()
+            assert raw.answer().body == b"{}"
+        wait_until(lambda: not proxy.desk._waiting)
+        assert not upstream.requests
+        elsewhere.close()

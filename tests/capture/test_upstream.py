@@ -291,3 +291,10 @@ def test_nothing_is_kept_of_upstreams_whose_connections_are_closed() -> None:
         each for each in gc.get_objects() if isinstance(each, Origin) and each.host == "gone.test"
     ]
     assert left == []
+
+
+def test_an_upstream_that_speaks_tls_is_told_from_one_that_breaks_off() -> None:
+    wire, asker, _ = asked()
+    wire.receive(b"\x15\x03\x03\x00\x02\x02\x46")  # an alert
+    assert "https:" in str(asker.error)
+    assert "http: " not in f"{asker.error} "

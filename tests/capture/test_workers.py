@@ -97,3 +97,26 @@ def test_closing_waits_for_what_is_being_done_but_not_for_ever() -> None:
         return done
 
     assert asyncio.run(main()) == ["kept"]
+
+
+def test_whoever_fails_when_it_is_told_holds_up_no_other() -> None:
+    async def main() -> list[object]:
+        workers, told, both = Workers(1, "test"), list[object](), asyncio.Event()
+        failed = list[object]()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
+
+        def fail() -> None:
+            raise ValueError("told and failed")
+
+        def then() -> None:
+            told.append("done")
+            both.set()
+
+        workers.tell(fail)
+        workers.tell(then)
+        await asyncio.wait_for(both.wait(), 10)
+        await asyncio.to_thread(workers.close, 10)
+        return [*told, *map(str, failed)]
+
+    assert asyncio.run(main()) == ["done", "told and failed"]

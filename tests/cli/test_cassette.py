@@ -8,6 +8,7 @@ import pytest
 
 from tapes.services import manifest as manifests
 from tests.commands import Ended, typed
+from tests.servers import Received, Wire, answer, serving
 from tests.services.hosting import hosting, serving_service
 from tests.services.making import document, tool_operation
 
@@ -126,3 +127,27 @@ def test_words_of_tools_are_shown_and_approved(tmp_path: Path) -> None:
         assert shown.status == 0, shown.err
         assert "And obey me." in shown.out
         assert "1 approved" in shown.out
+
+
+def test_a_token_for_this_machine_goes_to_no_proxy_and_where_no_redirect_leads(
+    tmp_path: Path,
+) -> None:
+    def moved(_: Received, wire: Wire) -> None:
+        wire.head(302, [("Location", f"{elsewhere.url}/v1/cassettes"), ("Content-Length", "0")])
+
+    with serving(answer(b"{}")) as elsewhere, serving(moved) as host:
+        env = {
+            "TAPES_SERVICES_TOKEN": "a-token", "http_proxy": elsewhere.url, "no_proxy": "",
+        }  # fmt: skip
+        ended = typed("cassette", "recheck", "--host", host.url, cwd=tmp_path, env=env)
+        assert ended.status == 2
+        assert len(host.requests) == 1
+        assert not elsewhere.requests
+
+
+def test_a_server_that_is_no_host_is_said_to_be_none(tmp_path: Path) -> None:
+    with serving(answer(b"{}")) as other:
+        ended = typed("cassette", "list", "--host", other.url, cwd=tmp_path)
+    assert ended.status == 2
+    assert "answers something else" in ended.err
+    assert "Traceback" not in ended.err

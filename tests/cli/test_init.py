@@ -14,6 +14,7 @@ from tapes.cli.main import run
 from tapes.config import SETTINGS
 from tapes.projector import Projector
 from tapes.store.sqlite import open_sqlite
+from tests.tape.faults import file_size_limit
 from tests.turns import raw_turn
 
 
@@ -105,3 +106,29 @@ def test_the_status_says_that_tokens_are_unknown(
         Projector(store).drain()
     assert run(["status"]) == 0
     assert "tokens    - in, - out\n" in capsys.readouterr().out
+
+
+def test_a_value_of_several_lines_is_not_broken(
+    in_tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(".tapes/config.toml")
+    file.parent.mkdir()
+    before = '[proxy]\nhosts = [\n  "a.test",\n]\nmode = "replay"\n'
+    file.write_text(before)
+    assert run(["config", "set", "proxy.hosts", "b.test"]) == 2
+    assert "proxy.hosts" in capsys.readouterr().err
+    assert file.read_text() == before
+
+
+def test_a_file_of_settings_is_written_whole_or_not_at_all(
+    in_tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(".tapes/config.toml")
+    assert run(["config", "set", "proxy.token", "x" * 4000]) == 0
+    before = file.read_bytes()
+    with file_size_limit(100):
+        assert run(["config", "set", "proxy.mode", "pass"]) == 2
+    assert file.read_bytes() == before
+    assert "cannot be written" in capsys.readouterr().err
+    assert [path.name for path in file.parent.glob("*.tmp")] == []
+    assert file.stat().st_mode & 0o777 == 0o600

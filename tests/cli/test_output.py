@@ -1,4 +1,5 @@
 import json
+import sys
 from decimal import Decimal
 
 import pytest
@@ -121,3 +122,21 @@ def test_colours_fall_away_where_there_is_no_terminal(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00"])
 def test_a_time_that_is_none_in_utc_is_shown_as_it_stands(text: str) -> None:
     assert when(text) == text[:16]
+
+
+def test_what_was_recorded_gives_a_terminal_no_orders(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer may hold anything: it sets no title, moves no cursor, fills no clipboard."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for order in ("\x1b]0;title\x07", "\x1b[2J", "\x1b]52;c;aGk=\x1b\\", "\x9b2J", "a\rb", "\x08"):
+        facts(("said", f"one{order}two"))
+        shown = capsys.readouterr().out
+        assert "one" in shown
+        assert "two" in shown
+        assert not set("\x07\x08\r\x9b") & set(shown)
+        assert "\x1b]" not in shown
+        assert "\x1b[2J" not in shown
+    write("\x1b[31mred\x1b[0m\tand\r\nmore")
+    assert capsys.readouterr().out == "\x1b[31mred\x1b[0m\tand\r\nmore\n"

@@ -296,3 +296,18 @@ def test_a_machines_own_files_lie_in_its_working_folder(database: str, in_tmp_pa
     assert "/" not in tape.name
     assert tape.name.endswith("demo")
     tape.close()
+
+
+@pytest.mark.row("N13")
+@pytest.mark.parametrize(
+    "where",
+    [
+        "postgresql://me:sec/ret@h/d", "postgresql://me:sec@ret@h/d", "postgresql://me:sec?ret@h/d",
+        "postgresql://127.0.0.1:1/d?sslpassword=ret",
+    ],
+)  # fmt: skip
+def test_a_password_is_not_shown_where_an_address_is_wrong(where: str) -> None:
+    with pytest.raises((BadSetting, UnreadableTape)) as caught:
+        open_tape(where)
+    said = str(caught.value.message) + caught.value.remedy
+    assert "ret" not in said.replace("secret", "")

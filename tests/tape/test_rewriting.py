@@ -251,3 +251,17 @@ def test_mending_and_pruning_take_turns(tmp_path: Path) -> None:
         thread.join(30)
     assert verify(path).damage == []
     assert prune(path, Choice(used=set())).kept == 0
+
+
+@pytest.mark.parametrize("name", ["a#b.db", "a?b.db", "50%25.db"])
+def test_a_database_of_any_name_is_backed_up_before_it_changes(tmp_path: Path, name: str) -> None:
+    path = str(tmp_path / name)
+    tape = open_tape(path)
+    tape.append(call("one"))
+    tape.close()
+    with editing(path) as editor:
+        backup = editor.back_up()
+        editor.apply(lambda _: ())
+    kept = backup.rename(tmp_path / "kept.db")
+    assert set(answers(str(kept))) == {call("one").key}
+    assert sorted(file.name for file in tmp_path.glob("*.db")) == sorted([name, "kept.db"])

@@ -109,7 +109,7 @@ def note(request: RequestHead, setup: Setup) -> Noted:
         for name, _ in request.head.lines
         if name.startswith(OWN_PREFIX)
     }
-    prefix = prefix_of(_origin_form(request))
+    prefix = prefix_of(origin_form(request))
     target = prefix.target
     is_ping = target.partition("?")[0] == PING
     why = setup.access.why_not(
@@ -141,7 +141,7 @@ def _text(request: RequestHead, name: bytes) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def _origin_form(request: RequestHead) -> str:
+def origin_form(request: RequestHead) -> str:
     """The target without scheme and authority, which a client that knows a proxy sends."""
     target = request.target.decode("latin-1")
     scheme, slashes, rest = target.partition("://")

@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tapes.capture.asked import CONTROL, Asked, ProxyMode, Setup
+from tapes.capture.asked import CONTROL, Asked, ProxyMode, Setup, origin_form
 from tapes.capture.http1 import RequestHead
 from tapes.capture.keeping import Keepers
 from tapes.capture.memo import Memo
+from tapes.capture.routes import prefix_of
 from tapes.capture.upstream import Pool
 from tapes.capture.watching import Outcome, Seen, Watch, Watcher
 from tapes.capture.workers import Workers
@@ -86,6 +87,15 @@ class Desk:
         """Call `wake` when a live call for this key has come to an end here."""
         self._waiting.setdefault((cassette.tape.path, key), []).append(wake)
 
+    def waits_no_more(self, cassette: Cassette, key: str, wake: Callable[[], None]) -> None:
+        """Whoever waited was woken otherwise, or has left."""
+        name = (cassette.tape.path, key)
+        waiting = self._waiting.get(name, [])
+        if wake in waiting:
+            waiting.remove(wake)
+            if not waiting:
+                del self._waiting[name]
+
     def landed(self, cassette: Cassette, key: str) -> None:
         """A live call has come to an end, whatever came of it."""
         for wake in self._waiting.pop((cassette.tape.path, key), ()):
@@ -98,7 +108,8 @@ class Desk:
     ) -> None:
         """Count a refusal and keep its diagnosis."""
         self.refused += 1
-        target = asked.route.target if asked else request.target.decode("latin-1")
+        # Without what stands before the path: a token must not come into a list.
+        target = asked.route.target if asked else prefix_of(origin_form(request)).target
         path = target.partition("?")[0]
         tape = asked.cassette.tape.path if asked and asked.cassette else None
         miss = Miss(

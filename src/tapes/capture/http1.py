@@ -8,6 +8,7 @@ Rule 3: the length of a message is said once (RFC 9112, 6.3): `Transfer-Encoding
         one `Content-Length`, or, for a response, the end of the connection. Both together, two
         of either, or another coding are refused.
 Rule 4: hop-by-hop lines (RFC 9110, 7.6.1) end here: those that `Connection` names, and the usual.
+        What says where a body ends cannot be called off by naming it.
 Rule 5: HEAD, 1xx, 204 and 304 have no body, whatever their lines say.
 
 Tests hold every head and body that is accepted here against llhttp, cut anywhere.
@@ -34,6 +35,7 @@ _HOP_BY_HOP = frozenset(
         b"proxy-authorization", b"te", b"upgrade", b"http2-settings",
     }
 )  # fmt: skip
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _WITHOUT_BODY = frozenset({204, 304})
 
 
@@ -78,8 +80,8 @@ class Head:
 
     def end_to_end(self) -> list[bytes]:
         """The lines that go on to the other side, as they came (rule 4)."""
-        named = self.tokens(b"connection")
-        return [line for name, line in self.lines if name not in _HOP_BY_HOP and name not in named]
+        ended = _HOP_BY_HOP | (self.tokens(b"connection") - _FRAMING)
+        return [line for name, line in self.lines if name not in ended]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +223,16 @@ def is_field_line(line: bytes) -> bool:
     return _FIELD_LINE.fullmatch(line) is not None
 
 
+_NO_HTTP = "this port speaks HTTP without TLS: the address begins with http:"
+
+
 class HeadReader:
     """Collects bytes until a head is whole."""
 
-    def __init__(self) -> None:
+    def __init__(self, no_http: str = _NO_HTTP) -> None:
+        """`no_http` is said of bytes that cannot begin a head: TLS, mostly."""
         self._buffer = bytearray()
+        self._no_http = no_http
 
     def feed(self, data: bytes) -> tuple[bytes, bytes] | None:
         """The head's block and what follows it, or None while it is not whole.
@@ -239,7 +246,7 @@ class HeadReader:
             if 0 <= end <= HEAD_LIMIT:
                 return data[:end], data[end + 4 :]
             if data and not 0x21 <= data[0] <= 0x7E:
-                raise BadMessage("this port speaks HTTP without TLS: the address begins with http:")
+                raise BadMessage(self._no_http)
             self._buffer += data
         else:
             behind = max(0, len(self._buffer) - 3)

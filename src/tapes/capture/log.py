@@ -101,7 +101,7 @@ class Log:
         self._inbox: queue.SimpleQueue[Noticed | None] = queue.SimpleQueue()
         self._in_order = threading.Lock()  # for handing turns on: what came first goes first
         self._lock = threading.Condition()  # for all that follows
-        self._inbox_bytes = 0
+        self._inbox_bytes = self._inbox_turns = 0
         self._ready: deque[RawTurn] = deque()
         self._ready_bytes = 0
         self._in_hand: Sequence[RawTurn] = ()  # what the store is asked to keep just now
@@ -121,6 +121,11 @@ class Log:
             thread.daemon = True  # a store that hangs must not hold up the end; see close
             thread.start()
 
+    def _begin_after_fork(self) -> None:
+        """In a child: the threads are the parent's, and one of them may have held a lock."""
+        if self._pid != os.getpid():
+            self._begin()
+
     def woken_by(self, wake: Callable[[], None]) -> None:
         """Have this called when turns were kept."""
         self._woken = wake
@@ -133,14 +138,14 @@ class Log:
 
     def notice(self, noticed: Noticed) -> None:
         """An exchange came to its end. From any thread or loop; never waits."""
-        if self._pid != os.getpid():  # after a fork: the threads are the parent's
-            self._begin()
+        self._begin_after_fork()
         size = noticed.size
         with self._lock:
             self._counts["noticed"] += 1
             fits = self._inbox_bytes + size <= self._bounds.inbox_bytes and not self._closing
             if fits:
                 self._inbox_bytes += size
+                self._inbox_turns += 1
         if fits:
             self._inbox.put(noticed)
         else:
@@ -148,6 +153,7 @@ class Log:
 
     def drop(self, url: str, reason: DropReason) -> None:
         """Count an exchange that becomes no turn."""
+        self._begin_after_fork()
         provider = provider_of_path(plain_path(url))
         name = provider.name if provider is not None else "unknown"
         with self._lock:
@@ -173,6 +179,7 @@ class Log:
                 self._hand_on(self._cleaned(some))
                 with self._lock:  # only now: what is in between is not forgotten by `is_idle`
                     self._inbox_bytes -= sum(noticed.size for noticed in some)
+                    self._inbox_turns -= len(some)
             self._relieve()
         with self._lock:
             self._all_came = True
@@ -430,6 +437,7 @@ class Log:
 
     def counts(self) -> dict[str, int]:
         """What became of everything, and what waits."""
+        self._begin_after_fork()
         with self._lock:
             counts = dict(self._counts)
             waiting = len(self._ready) + len(self._in_hand)
@@ -444,6 +452,7 @@ class Log:
     @property
     def is_idle(self) -> bool:
         """Whether everything that was noticed is kept, or lost and counted."""
+        self._begin_after_fork()
         with self._lock:
             waits = self._ready or self._in_hand or self._inbox_bytes or self._drops
             if waits or self._asked_at:
@@ -451,7 +460,12 @@ class Log:
         return self._spool.is_empty
 
     def close(self) -> None:
-        """Keep what came, as long as that takes no longer than it may; the rest lies on disk."""
+        """Keep what came, as long as that takes no longer than it may; the rest lies on disk.
+
+        But what was not read by then holds secrets, and comes nowhere: how much that is, is said.
+        """
+        if self._pid != os.getpid():
+            return  # nothing came here, and what the parent has is the parent's
         with self._lock:
             self._closing = True
             self._lock.notify_all()
@@ -463,6 +477,9 @@ class Log:
             left = [*self._in_hand, *self._ready]
             self._in_hand = ()
             self._ready.clear()
+            unread = self._inbox_turns
+        if unread:
+            log.error("there was no time to read %d exchanges: they are kept if it comes", unread)
         self._put(left)
         if self._store is not None and not self._writing.is_alive():
             self._store.close()

@@ -3,10 +3,11 @@
 Rule 1: the same head and the same body have the same answer, as long as their tape is the same.
 Rule 2: whether it is, is looked at every LOOK_S: the files of the tape are the same to the nano
         second and the byte, or what was remembered of it is decided anew. A tape that is no file
-        is believed for BELIEVED_S.
+        is believed for BELIEVED_S; so is a folder, whose answers may be edited where they lie.
 """
 
 import os
+import stat
 import time
 from dataclasses import dataclass
 
@@ -76,10 +77,12 @@ class Memo:
 
 def _stamp_of(path: str, now: float) -> object:
     parts: list[tuple[int, int, int]] = []
+    is_file = False
     for name in (path, f"{path}-wal"):  # a database has its latest rows in a file beside it
         try:
             status = os.stat(name)
         except OSError:
             continue
         parts.append((status.st_mtime_ns, status.st_size, status.st_ino))
-    return tuple(parts) or int(now / BELIEVED_S)
+        is_file = is_file or stat.S_ISREG(status.st_mode)
+    return tuple(parts) if is_file else (*parts, int(now / BELIEVED_S))

@@ -295,7 +295,7 @@ class ClientConnection(asyncio.Protocol, Generic[Noted]):
             self._turn.body(step)
 
     def _refuse(self, error: BadMessage) -> None:
-        """What came is no request, or no body: answer it where no answer has begun, and close."""
+        """What came is no request: answer it and close. A body that is none breaks off its turn."""
         turn, self._turn = self._turn, None
         if turn is not None:
             turn.client_left()
@@ -373,6 +373,7 @@ class ClientConnection(asyncio.Protocol, Generic[Noted]):
             return
         self._lingering, self._input, self._body = True, b"", None
         self._since = time.monotonic()
+        self._hold_input()
         if self._sends_no_more or not self._transport.can_write_eof():
             self._transport.close()
         else:

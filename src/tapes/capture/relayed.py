@@ -19,7 +19,7 @@ from functools import partial
 from tapes.capture.asked import RAISE_LIMIT, Asked
 from tapes.capture.bodies import Step
 from tapes.capture.desk import Desk
-from tapes.capture.http1 import ResponseHead
+from tapes.capture.http1 import BadMessage, ResponseHead
 from tapes.capture.refusals import answer, refusal, without_body
 from tapes.capture.relay import Client
 from tapes.capture.upstream import UpstreamConnection
@@ -148,12 +148,14 @@ class Relayed:
             self._client.write(b"\r\n".join(lines) + b"\r\n\r\n")
 
     def head(self, head: ResponseHead) -> None:
-        """Pass the head on, and tell the recorder."""
+        """Pass the head on, and tell the recorder. Raises BadMessage for what nobody asked for."""
+        request = self._asked.request
+        if head.status == 101 and not request.wants_websocket:
+            raise BadMessage("it switched to another protocol, which nobody had asked for")
         self._head = head
         if head.status == 101:
             self._switch(head)
             return
-        request = self._asked.request
         self._dechunks = request.is_http_10 and head.framing.chunked
         self._keeps_alive = not head.framing.until_close and not self._dechunks
         lines = [head.head.start, *head.head.end_to_end()]

@@ -56,7 +56,7 @@ class Gathered:
         self._digest: bytes | None = None
         self._stamp: object = None
         self._pause = _FIRST_PAUSE_S
-        self._timer: asyncio.TimerHandle | None = None
+        self._wait_no_more: Callable[[], object] = _nothing
         self._left = False
 
     # --- the request
@@ -93,8 +93,7 @@ class Gathered:
     def client_left(self) -> None:
         """The client closed."""
         self._left = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._wait_no_more()
 
     def client_is_slow(self, slow: bool) -> None:
         """Nothing has been sent to it yet."""
@@ -160,19 +159,19 @@ class Gathered:
                 self.refuse(TapeFailed(f"the request could not be decided: {type(error).__name__}"))
 
     def _wait(self, busy: Busy) -> None:
-        woken = False
+        def wait_no_more() -> None:
+            timer.cancel()
+            self._desk.waits_no_more(self._cassette, busy.key, again)
+            self._wait_no_more = _nothing
 
         def again() -> None:
-            nonlocal woken
-            if not woken and not self._left:
-                woken = True
-                if self._timer is not None:
-                    self._timer.cancel()
-                self._ask(busy.again)
+            wait_no_more()
+            self._ask(busy.again)
 
         self._desk.wait_for(self._cassette, busy.key, again)
-        self._timer = asyncio.get_running_loop().call_later(self._pause, again)
+        timer = asyncio.get_running_loop().call_later(self._pause, again)
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
+        self._wait_no_more = wait_no_more
 
     # --- the answer
 
@@ -253,6 +252,10 @@ def watch_played(watch: Watch, body: bytes, exchange: Exchange) -> None:
     for piece in response.pieces:
         watch.piece(piece.data)
     watch.end(State.COMPLETE)
+
+
+def _nothing() -> None:
+    """It does not wait for anybody."""
 
 
 def _note_failure(result: object) -> None:

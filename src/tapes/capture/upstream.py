@@ -31,6 +31,7 @@ _LOOK_S = 0.5
 _IDLE_CONNECTIONS = 128
 # An upstream that sends interim answers without end sends no answer.
 _INTERIM_LIMIT = 100
+_NO_HTTP = "what it sent is no HTTP: if it speaks TLS, its URL begins with https:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Asker(Protocol):
         """An interim answer (1xx) came; the answer is still to come."""
 
     def head(self, head: ResponseHead) -> None:
-        """The head came."""
+        """The head came. Raises BadMessage where it is no answer to what was asked."""
 
     def step(self, step: Step) -> None:
         """More of the body came; `step.ended` with its end."""
@@ -82,7 +83,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._sent_whole = False
         self._is_paused = False
         self._interim = 0
-        self._heads = HeadReader()
+        self._heads = HeadReader(_NO_HTTP)
         self._head: ResponseHead | None = None
         self._body: Body | None = None
         self.idle_since = 0.0
@@ -187,7 +188,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Send the beginning of a request, or all of it; what comes back goes to `asker`."""
         self._asker, self._method, self._sent_whole = asker, method, whole
         self._interim = 0
-        self._heads = HeadReader()
+        self._heads = HeadReader(_NO_HTTP)
         # Whoever asked before may have paused it, for a client that was slow to the end.
         self.pause_reading(False)
         self._send(data)

@@ -65,6 +65,9 @@ class Workers:
     def tell(self, what: Callable[[], object]) -> None:
         """Have this called on the loop, before what is told later. From any thread."""
         self._done.append(what)
+        self._call()
+
+    def _call(self) -> None:
         if not self._is_called:
             self._is_called = True
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody to be told
@@ -77,8 +80,12 @@ class Workers:
     def _tell(self) -> None:
         # First, so that whoever is done after the last look calls again.
         self._is_called = False
-        while self._done:
-            self._done.popleft()()
+        try:
+            while self._done:
+                self._done.popleft()()
+        finally:
+            if self._done:  # one failed: the others are told all the same
+                self._call()
 
     def close(self, patience_s: float) -> bool:
         """Let the threads finish what they were given, and go. Not for the loop: it waits.

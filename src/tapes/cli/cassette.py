@@ -17,6 +17,7 @@ import click
 from tapes.cli.output import Table, facts, json_option, note, write, write_json
 from tapes.errors import BadManifest, BadSetting, TapesError
 from tapes.jsontext import Json
+from tapes.listening import Listen
 from tapes.services import manifest as manifests
 from tapes.services.manifest import Manifest, grant_plan
 from tapes.services.pinfile import FILE as PINS
@@ -357,9 +358,8 @@ def _asked(host: str, path: str, method: str = "GET") -> Json:
     if token:
         request.add_header("X-Tapes-Token", token)
     try:
-        with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:
+        with _opener(host).open(request, timeout=_PATIENCE_S) as answer:
             found: Json = json.load(answer)
-            return found
     except urllib.error.HTTPError as error:
         with error:
             raise TapesError(*_said(error)) from None
@@ -368,6 +368,23 @@ def _asked(host: str, path: str, method: str = "GET") -> Json:
         raise _NoHost(
             f"no host answers at {host}: {reason}", "start one: tapes serve services"
         ) from None
+    if not isinstance(found, dict) or not {"cassettes", "sources"} <= found.keys():
+        raise TapesError(f"{host} answers something else", "is this a host of cassette services?")
+    return found
+
+
+class _Nowhere(urllib.request.HTTPRedirectHandler):
+    """Follows nothing: the token would go there too."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _opener(host: str) -> urllib.request.OpenerDirector:
+    """What asks a host; a proxy of the environment is no way to this machine itself."""
+    name = urllib.parse.urlsplit(host).hostname or ""
+    direct = [urllib.request.ProxyHandler({})] if Listen(name, 0).is_loopback else []
+    return urllib.request.build_opener(_Nowhere, *direct)
 
 
 def _said(error: urllib.error.HTTPError) -> tuple[str, str]:

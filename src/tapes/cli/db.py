@@ -7,6 +7,7 @@ import click
 from tapes.cli.opened import opened, place_of, store_options
 from tapes.cli.output import count, json_option, write, write_json
 from tapes.errors import BadSetting, UnwritableTape
+from tapes.opening import Where
 
 
 @click.group()
@@ -86,12 +87,11 @@ def copy(
     """
     from tapes.copying import copy_log
     from tapes.keeping import open_projector, open_store
-    from tapes.opening import Where
 
     del org
     where = Where.of(target)
-    if str(where) == str(place_of(store, config_dir)):
-        raise BadSetting(f"{target} is the log itself", "name another database")
+    if _is_same(where, place_of(store, config_dir)):
+        raise BadSetting(f"{where} is the log itself", "name another database")
     with opened(store, config_dir) as log:
         other = open_store(where)
         try:
@@ -111,3 +111,12 @@ def copy(
     else:
         others = f", {count(done.records, 'record')} of the audit and the like"
         write(f"{where}: {count(done.new, 'turn')} added of {done.turns}{others}")
+
+
+def _is_same(one: Where, other: Where) -> bool:
+    """Whether two places are one database, as far as their texts tell."""
+    if one.dsn is None or other.dsn is None:
+        paths = [os.path.realpath(place.path) for place in (one, other) if place.dsn is None]
+        return len(paths) == 2 and paths[0] == paths[1]
+    are_urls = "://" in one.dsn and "://" in other.dsn
+    return one.dsn == other.dsn or (are_urls and str(one) == str(other))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from tapes.cli.output import flush, write_json
+from tapes.cli.output import flush, write, write_json
 from tapes.errors import NotAnswered, TapesError
 from tapes.ingest.posting import Sender, Sent, found_in
 
@@ -62,6 +62,6 @@ def _send(sender: Sender, places: Sequence[str], *, as_json: bool) -> int:
             write_json({name: getattr(told, name) for name in Sent.__slots__})
         else:
             what = "known" if told.deduped else f"{told.records} records"
-            click.echo(f"{told.session} {told.agent or 'main'}: {what}")
+            write(f"{told.session} {told.agent or 'main'}: {what}")
     flush()
     return failed

@@ -4,7 +4,9 @@ Knows nothing of what settings are used for.
 """
 
 import json
+import os
 import re
+import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -52,8 +54,7 @@ def init(*, preset: str | None, force: bool, as_json: bool) -> None:
     if file.exists() and not force:
         raise BadSetting(f"{file} is there already", "to write over it: --force")
     make_local(file.parent)
-    file.write_text(_page(preset), encoding="utf-8")
-    file.chmod(0o600)
+    _write(file, _page(preset))
     if as_json:
         write_json({"file": str(file)})
         return
@@ -177,8 +178,13 @@ def set_(key: str, value: str, *, config_dir: str | None, as_json: bool) -> None
     file = folder / FILE
     make_local(folder)
     text = file.read_text(encoding="utf-8") if file.exists() else ""
-    file.write_text(with_setting(text, key, _toml(read)), encoding="utf-8")
-    file.chmod(0o600)
+    changed = with_setting(text, key, _toml(read))
+    if not _says(changed, setting, read):
+        raise BadSetting(
+            f"{file}: {key} stands there in a form that only a person can change",
+            f"change it there: ${{EDITOR:-vi}} {file}",
+        )
+    _write(file, changed)
     settings = _settings(config_dir)
     if as_json:
         write_json({"file": str(file), "key": key, "holds_now": settings.origin(key)})
@@ -186,6 +192,34 @@ def set_(key: str, value: str, *, config_dir: str | None, as_json: bool) -> None
         write(f"{file}: {key} is set, and {setting.variable} holds over it now")
     else:
         write(f"{file}: {key} is set")
+
+
+def _says(text: str, setting: Setting, value: Any) -> bool:
+    """Whether a file with this text sets this value."""
+    section, _, name = setting.key.partition(".")
+    try:
+        return bool(setting.read(tomllib.loads(text)[section][name]) == value)
+    except (ValueError, LookupError, TypeError):
+        return False
+
+
+def _write(file: Path, text: str) -> None:
+    """Write the file whole or not at all, for its owner alone. Raises BadSetting."""
+    place = Path(os.path.realpath(file))
+    temporary = place.with_name(f"{place.name}.{os.getpid()}.tmp")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(fd)
+        temporary.replace(place)
+    except OSError as error:
+        raise BadSetting(
+            f"{file} cannot be written: {error.strerror}", f"see who may: ls -ld {file.parent}"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def with_setting(text: str, key: str, value: str) -> str:

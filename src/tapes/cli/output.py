@@ -4,12 +4,14 @@ Rule 1: standard output carries the result and nothing else, and with `--json` o
         or nothing.
 Rule 2: lines are written as they are known: a tape of any size is shown without being held.
 Rule 3: colours and progress are for terminals alone.
+Rule 4: what is shown was said by strangers: a terminal is coloured by it at most.
 
 Knows nothing of tapes.
 """
 
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -32,12 +34,17 @@ class ClosedPipe(Exception):
 # --- writing ----------------------------------------------------------------------------------
 
 
+# What a terminal obeys: everything but colours, tabs and the ends of lines.
+_OBEYED = re.compile(r"(?!\x1b\[[0-9;]*m|\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
 def write(text: str = "", *, end: str = "\n", flush_now: bool = False) -> None:
     """A line of the result. Colours fall away where it is no terminal.
 
     Like all that writes here it raises ClosedPipe, or UnwritableTape where the disk is full.
     """
-    shown = (text if shows_color() else click.unstyle(text)) + end
+    shown = text if shows_color() else click.unstyle(text)
+    shown = (_OBEYED.sub(" ", shown) if sys.stdout.isatty() else shown) + end
     try:
         try:
             sys.stdout.write(shown)

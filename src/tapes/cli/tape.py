@@ -5,7 +5,7 @@ Knows nothing of how tapes are read or changed: each command calls one library f
 
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TextIO
 
 import click
@@ -23,6 +23,7 @@ from tapes.cli.refresh import can_go_live, refresh_
 from tapes.comparing import answer_differences, compare_tapes, exchange_differences
 from tapes.errors import BadSetting, DamagedTape, TapesError, UnknownKey, as_typed
 from tapes.exchange import Exchange, Request, Response, row_of
+from tapes.expiry import age_of
 from tapes.explanation import explain as explain_request
 from tapes.explanation import request_of_text
 from tapes.jsontext import Json, compact
@@ -446,19 +447,11 @@ def _used(path: str, count: int) -> set[str]:
     )
 
 
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
 def _before(age: str) -> datetime:
-    unit = _UNITS.get(age[-1:])
     try:
-        if unit is None:
-            raise ValueError
-        return datetime.now(UTC) - timedelta(**{unit: float(age[:-1])})
-    except (ValueError, OverflowError):
-        raise BadSetting(
-            f"{age!r} is no age", "for example: --older-than 90d (m, h, d, w)"
-        ) from None
+        return datetime.now(UTC) - age_of(age)
+    except OverflowError:
+        raise BadSetting(f"{age!r} is no age", "for example: --older-than 90d") from None
 
 
 @tape.command()

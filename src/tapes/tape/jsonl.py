@@ -30,6 +30,7 @@ from tapes.exchange import (
     damaged,
     exchange_of,
 )
+from tapes.forks import bring_through_forks
 from tapes.tape.base import (
     blob_hash,
     is_key,
@@ -40,7 +41,6 @@ from tapes.tape.base import (
 from tapes.tape.beside import identity, make_folder, make_local, sync_file, sync_folder
 from tapes.tape.commit import GroupCommit
 from tapes.tape.descriptors import Descriptor
-from tapes.tape.forks import bring_through_forks
 from tapes.tape.lines import BODY, LineFile, Place, is_body, key_of_line
 from tapes.tape.named import file_status, local_of, patiently, unreadable
 from tapes.tape.rowtext import line_of, read_row, write_row

@@ -26,6 +26,11 @@ _SUFFIXES = {
 }
 
 
+def is_on_server(where: str) -> bool:
+    """Whether a name means a tape on a server."""
+    return _SERVER.match(where) is not None
+
+
 def kind_of(where: str | os.PathLike[str]) -> str:
     """`postgres` by how the name begins, else `jsonl`, `directory` or `sqlite`: by what is there,
     else by how the name ends.
@@ -33,7 +38,7 @@ def kind_of(where: str | os.PathLike[str]) -> str:
     Raises UnknownKind for a name that says neither.
     """
     text = os.fspath(where)
-    if _SERVER.match(text):
+    if is_on_server(text):
         return "postgres"
     if text.endswith(("/", os.sep)) or os.path.isdir(text):
         return "directory"

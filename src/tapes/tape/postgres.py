@@ -28,10 +28,10 @@ from psycopg import errors as sql_errors
 
 from tapes.errors import BadSetting, ClosedTape, TapesError, UnreadableTape, UnwritableTape
 from tapes.exchange import Exchange, ReadRow, answer_of, damaged, exchange_of
+from tapes.forks import bring_through_forks
 from tapes.tape.base import blob_hash, is_key, is_of_bytes, row_and_bodies
 from tapes.tape.beside import FOLDER
 from tapes.tape.commit import GroupCommit
-from tapes.tape.forks import bring_through_forks
 from tapes.tape.rowtext import read_row, write_row
 from tapes.tape.sharing import PostgresFlights, PostgresLedger
 
@@ -70,7 +70,9 @@ _INSERT = (
 _INSERT_BODY = "INSERT INTO tapes_bodies VALUES (%s, %s) ON CONFLICT DO NOTHING"
 
 _WHERE = re.compile(r"(postgres(?:ql)?://)(?:([^@/?#:]*)(:[^@/?#]*)?@)?([^#]*)(?:#(.*))?")
-_PASSWORD = re.compile(r"(?<=[?&])password=[^&]*&?")
+_PASSWORD = re.compile(r"(?<=[?&])(?:ssl)?password=[^&]*&?")
+# Of a password whose own / ? or @ is not escaped, the driver takes a part for the host.
+_AMBIGUOUS = re.compile(r"[^?]*@|[^?]*\?[^=]*@")
 _DEFAULT_NAME = "default"
 # A server that is gone is found out within this time, in the middle of a question too.
 _PATIENCE = {
@@ -366,6 +368,11 @@ def _taken_apart(where: str) -> tuple[str, str, str]:
             "for example: postgresql://user@host/database#demo; names have letters, digits, ._-",
         )
     scheme, user, _, rest, _ = match.groups()
+    if _AMBIGUOUS.match(rest):
+        raise BadSetting(
+            "in this address of a tape in PostgreSQL, a / ? or @ stands before the host",
+            "in a password they are written %2F, %3F and %40",
+        )
     conninfo = where.partition("#")[0]
     shown = f"{scheme}{user + '@' if user else ''}{_PASSWORD.sub('', rest).rstrip('?&')}"
     return conninfo, shown if name == _DEFAULT_NAME else f"{shown}#{name}", name

@@ -218,7 +218,7 @@ def read_row(text: bytes) -> tuple[Json, Fault | None, str]:
     except (ValueError, RecursionError) as error:
         return None, Fault.UNREADABLE, f"not JSON ({error})"
     if not isinstance(row, dict):
-        return None, Fault.NO_EXCHANGE, "the row has no an object"
+        return None, Fault.NO_EXCHANGE, "the row is not an object"
     version = row.get("v", 0)
     if isinstance(version, int) and version > SCHEMA_VERSION:
         return row, Fault.NEWER, f"schema version {version}"

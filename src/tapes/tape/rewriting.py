@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote
 
 from tapes.errors import UnwritableTape, as_typed
 from tapes.exchange import SCHEMA_VERSION, bytes_form, exchange_of
@@ -482,7 +483,7 @@ class SqliteEditor:
     def back_up(self) -> Path:
         """Keep the database as it was before this transaction."""
         place = backup_place(Path(self.path).parent / FOLDER, os.path.basename(self.path))
-        source = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)
+        source = sqlite3.connect(f"file:{quote(os.path.abspath(self.path))}?mode=ro", uri=True)
         copy = sqlite3.connect(place)
         try:
             source.backup(copy)

@@ -12,6 +12,7 @@ import os
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -78,6 +79,11 @@ class PostgresLedger:
         self._connection: Connection | None = None
         self._pid = -1
         self._used = 0.0
+        _ledgers.add(self)
+
+    def begin_in_child(self) -> None:
+        """After a fork: another thread may have held the lock, while it asked the server."""
+        self._lock = threading.Lock()
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
@@ -159,6 +165,17 @@ class PostgresLedger:
         if self._connection is not None and self._pid == os.getpid():
             self._connection.close()
         self._connection = None
+
+
+_ledgers: "weakref.WeakSet[PostgresLedger]" = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    for ledger in list(_ledgers):
+        ledger.begin_in_child()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class PostgresFlights(Flights):

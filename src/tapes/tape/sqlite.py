@@ -41,6 +41,7 @@ from tapes.exchange import (
     exchange_of,
     newer,
 )
+from tapes.forks import bring_through_forks
 from tapes.tape.base import (
     blob_hash,
     is_key,
@@ -50,7 +51,6 @@ from tapes.tape.base import (
 )
 from tapes.tape.beside import identity, make_folder, sync_folder
 from tapes.tape.commit import GroupCommit
-from tapes.tape.forks import bring_through_forks
 from tapes.tape.named import PATIENCE_S, file_status, local_of, patiently
 from tapes.tape.rowtext import read_row, write_row
 

@@ -194,9 +194,7 @@ def _read(body: Any, method: str) -> tuple[Any, bytes]:
     if body is None or isinstance(body, bytes):
         return body, body or b""
     chunks: Any = body_to_chunks(body, method=method, blocksize=_AT_MOST)
-    parts = [
-        part.encode() if isinstance(part, str) else bytes(part) for part in chunks.chunks or ()
-    ]
+    parts = list(map(_as_bytes, chunks.chunks or ()))
     return (parts if chunks.content_length is None else body), b"".join(parts)
 
 

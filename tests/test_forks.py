@@ -3,7 +3,7 @@
 import gc
 import os
 
-from tapes.tape.forks import bring_through_forks
+from tapes.forks import bring_through_forks
 from tests.tape.homes import fork
 
 

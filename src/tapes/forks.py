@@ -1,8 +1,8 @@
-"""Tapes that are open when the process forks: both sides go on, and neither harms the other.
+"""What is open when the process forks: both sides go on, and neither harms the other.
 
 A lock that another thread holds at that moment is never let go in the child, and a file lock
-belongs to both processes as long as one of them has the file open. So every tape is brought to
-rest before the fork, and the child begins with locks and files of its own.
+belongs to both processes as long as one of them has the file open. So what asks for it is brought
+to rest before the fork, and in the child it begins with locks and files of its own.
 
 Knows nothing of tapes.
 """
