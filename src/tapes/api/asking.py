@@ -97,6 +97,21 @@ async def ask_for(
 TheAsk = Annotated[Ask, Depends(ask_for)]
 
 
+def saying_only(*names: str, body: bool = False) -> Any:
+    """A dependency that refuses what would be ignored, where a slip of the pen would erase."""
+
+    async def look(request: Request) -> None:
+        strange = sorted(set(request.query_params) - set(names))
+        if strange:
+            known = f"what can be said: {', '.join(names)}"
+            raise BadQuery(f"{strange[0][:40]!r} is no parameter here", 0, known)
+        if not body and await request.body():
+            said = "&".join(f"{name}=…" for name in names)
+            raise BadQuery("a body is not read here", 0, f"say it in the query: ?{said}")
+
+    return Depends(look)
+
+
 def payload_of(text: str) -> Any:
     """Which payload is meant."""
     return text if text in ("preview", "none") else "full"

@@ -23,6 +23,7 @@ from tapes.api.asking import (
     moment_of,
     now,
     payload_of,
+    saying_only,
     uuid_of,
 )
 from tapes.api.gate import CALLER
@@ -218,6 +219,7 @@ def patch_session(
         200: {"model": ErasureItem, "description": "What was erased, or would be"},
         204: {"description": "Erased"},
     },
+    dependencies=[saying_only("dry_run", "reason")],
 )
 def delete_session(
     request: Request,
