@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from tapes.api.asking import TheCaller, TheProject, now, saying_only, uuid_of
+from tapes.api.asking import TheCaller, TheProject, nothing_strange, now, uuid_of
 from tapes.api.items import audit_items, erasure_item, policy_item
 from tapes.api.models import AuditItems, ErasureItem, ErasureItems, PolicyItem
 from tapes.api.replies import reply
@@ -116,7 +116,7 @@ class Run(BaseModel):
 @router.post(
     "/v1/retention/run",
     response_model=ErasureItem,
-    dependencies=[saying_only("dry_run", body=True)],
+    dependencies=[Depends(nothing_strange)],
 )
 def retain(
     request: Request,
