@@ -76,6 +76,16 @@ def test_a_run_that_is_to_be_dry_erases_nothing_however_it_is_said(
         assert len(got(client, "/v1/sessions")["items"]) == 3
 
 
+def test_an_erasure_that_the_query_wants_dry_erases_nothing(store: SqlStore) -> None:
+    fill(store, many(1, 1))
+    with served(store) as client:
+        (item,) = got(client, "/v1/sessions")["items"]
+        body = {"session_ids": [item["id"]]}
+        answer = client.post("/v1/erasures", json=body, params={"dry_run": True})
+        assert (answer.status_code, answer.json()["remedy"]) == (400, "say it in the body")
+        assert len(got(client, "/v1/sessions")["items"]) == 1
+
+
 @pytest.mark.parametrize("said", [{"json": {"dry_run": True}}, {"params": {"dry-run": True}}])
 def test_a_session_is_not_erased_where_part_of_what_is_said_is_unknown(
     store: SqlStore, said: dict[str, Any]

@@ -113,7 +113,8 @@ async def nothing_strange(request: Request) -> None:
     strange = strange_in(request)
     if strange:
         known = ", ".join(sorted(_names_of(request.scope["route"].dependant)))
-        raise BadQuery(f"{strange[0][:40]!r} is no parameter here", 0, f"there are: {known}")
+        remedy = f"there are: {known}" if known else "say it in the body"
+        raise BadQuery(f"{strange[0][:40]!r} is no parameter here", 0, remedy)
 
 
 async def no_body(request: Request) -> None:

@@ -34,7 +34,7 @@ class Erase(BaseModel):
     dry_run: bool = False
 
 
-@router.post("/v1/erasures", response_model=ErasureItem)
+@router.post("/v1/erasures", response_model=ErasureItem, dependencies=[Depends(nothing_strange)])
 def erase(request: Request, project: TheProject, caller: TheCaller, what: Erase) -> Response:
     """Erase sessions for good, or only say what it would be."""
     if bool(what.session_ids) == bool(what.q.strip()):
