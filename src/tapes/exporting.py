@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from tapes.derive import genai
 from tapes.errors import BadQuery, MissingExtra
 from tapes.jsontext import Json, compact
 from tapes.rows import NO_ORG, Session, Span, SpanKind, Status
 from tapes.store.base import MOST, Ask, Project
-from tapes.store.filters import Condition, is_
+from tapes.store.filters import Condition, both, is_
 from tapes.turnlines import line_of
 
 
@@ -56,6 +57,7 @@ def sessions_found(
         ask = replace(ask, cursor=page.next_cursor)
 
 
+Events = dict[tuple[str, str], list[Span]]
 # A piece is given on when it has so many bytes.
 _PIECE = 64 * 1024
 
@@ -91,10 +93,25 @@ class Export:
         before = b'{"resourceSpans":['
         for session in sessions:
             self.sessions += 1
+            events = self._events(session)
             for some in self._spans(session, payload=self.content):
-                yield before + compact(resource_spans(session, some, self.content)).encode()
+                made = resource_spans(session, some, self.content, events)
+                yield before + compact(made).encode()
                 before = b","
         yield b"]}\n" if before == b"," else before + b"]}\n"
+
+    def _events(self, session: Session) -> Events:
+        """The events of a session by the span that they happened in."""
+        found: Events = {}
+        where = both(is_("session", session.id), is_("type", SpanKind.EVENT))
+        ask = Ask(where, "started_at", descending=False, limit=MOST)
+        while True:
+            page = self.log.spans(ask, payload=self.content)
+            for event in page.items:
+                found.setdefault((event.trace_id, event.parent_span_id), []).append(event)
+            if page.next_cursor is None:
+                return found
+            ask = replace(ask, cursor=page.next_cursor)
 
     def _records(self, sessions: Iterable[Session]) -> Iterator[dict[str, Any]]:
         for session in sessions:
@@ -136,8 +153,10 @@ _CLIENT, _INTERNAL = 3, 1
 _OPERATIONS = {SpanKind.LLM: "chat", SpanKind.TOOL: "execute_tool", SpanKind.AGENT: "invoke_agent"}
 
 
-def resource_spans(session: Session, rows: Sequence[Span], content: bool) -> dict[str, Json]:
-    """Spans of a session under its resource: a trace for each trace."""
+def resource_spans(
+    session: Session, rows: Sequence[Span], content: bool, events: Events
+) -> dict[str, Json]:
+    """Spans of a session under its resource: a trace for each trace. Nobody sent a placeholder."""
     resource = {
         "service.name": session.harness_id,
         "service.version": session.harness_version,
@@ -147,9 +166,9 @@ def resource_spans(session: Session, rows: Sequence[Span], content: bool) -> dic
         **({} if session.org_id == NO_ORG else {"tapes.org.id": session.org_id}),
     }
     spans = [
-        _otlp_span(span, session, content)
+        _otlp_span(span, session, content, events.get((span.trace_id, span.span_id), ()))
         for span in rows
-        if span.kind in _OPERATIONS or span.kind is SpanKind.STEP
+        if span.kind is not SpanKind.EVENT and span.status is not Status.MISSING
     ]
     return {
         "resource": {"attributes": _attributes(resource)},
@@ -158,13 +177,27 @@ def resource_spans(session: Session, rows: Sequence[Span], content: bool) -> dic
 
 
 def trace_id_of(trace_id: str, org_id: str = NO_ORG) -> str:
-    """The trace id in OTLP of one of ours: 16 bytes in hex, never all zero."""
-    return _id(f"{org_id} {trace_id}", 32)
+    """The trace id in OTLP of one of ours: 16 bytes in hex, never all zero.
+
+    One that came over OTLP stays what it was.
+    """
+    return trace_id if _came_as_otlp(trace_id, 32) else _id(f"{org_id} {trace_id}", 32)
 
 
 def span_id_of(trace_id: str, span_id: str, org_id: str = NO_ORG) -> str:
-    """The span id in OTLP of one of ours: 8 bytes in hex, never all zero."""
-    return _id(f"{org_id} {trace_id} {span_id}", 16)
+    """The span id in OTLP of one of ours: 8 bytes in hex, never all zero.
+
+    One that came over OTLP stays what it was.
+    """
+    own = _came_as_otlp(trace_id, 32) and _came_as_otlp(span_id, 16)
+    return span_id if own else _id(f"{org_id} {trace_id} {span_id}", 16)
+
+
+def _came_as_otlp(found: str, digits: int) -> bool:
+    return len(found) == digits and not set(found) - _HEX and bool(found.strip("0"))
+
+
+_HEX = frozenset("0123456789abcdef")
 
 
 def _id(text: str, digits: int) -> str:
@@ -172,7 +205,9 @@ def _id(text: str, digits: int) -> str:
     return found if found.strip("0") else "1".rjust(digits, "0")
 
 
-def _otlp_span(span: Span, session: Session, content: bool) -> dict[str, Json]:
+def _otlp_span(
+    span: Span, session: Session, content: bool, events: Iterable[Span]
+) -> dict[str, Json]:
     made: dict[str, Json] = {
         "traceId": trace_id_of(span.trace_id, span.org_id),
         "spanId": span_id_of(span.trace_id, span.span_id, span.org_id),
@@ -185,7 +220,23 @@ def _otlp_span(span: Span, session: Session, content: bool) -> dict[str, Json]:
     }
     if span.parent_span_id:
         made["parentSpanId"] = span_id_of(span.trace_id, span.parent_span_id, span.org_id)
-    return made
+    happened: list[Json] = [_otlp_event(event, content) for event in events]
+    return made | ({"events": happened} if happened else {})
+
+
+def _otlp_event(event: Span, content: bool) -> dict[str, Json]:
+    said: dict[str, Json] = {"exception.type": event.error_type}
+    for block in event.input if content else ():
+        held = block.get("content")
+        if block.get("type") == "attributes" and isinstance(held, dict):
+            said |= held
+        else:
+            said["tapes.content"] = compact(list(event.input))
+    return {
+        "timeUnixNano": str(event.started_at),
+        "name": event.name,
+        "attributes": _attributes(said),
+    }
 
 
 def _name(span: Span) -> str:
@@ -199,11 +250,14 @@ def _said(span: Span, session: Session, content: bool) -> dict[str, Json]:
     said: dict[str, Json] = {
         "gen_ai.operation.name": _OPERATIONS.get(span.kind),
         "gen_ai.conversation.id": session.harness_session_id or session.id,
-        "gen_ai.provider.name": span.provider,
+        "gen_ai.provider.name": genai.PROVIDER_NAMES.get(span.provider, span.provider),
         "error.type": span.error_type,
         "tapes.span.id": span.span_id,
         "tapes.trace.id": span.trace_id,
         "tapes.outcome": span.outcome,
+        "tapes.status": None if span.status in (Status.OK, Status.ERROR) else span.status.value,
+        # OTLP wants an end of every span: this one's is its start.
+        "tapes.duration.unknown": True if span.duration_ns is None else None,
         "tapes.turn.id": span.raw_turn_id,
     }
     if span.kind is SpanKind.LLM:
@@ -217,6 +271,8 @@ def _said(span: Span, session: Session, content: bool) -> dict[str, Json]:
             "gen_ai.usage.output_tokens": usage.get("completion_tokens"),
             "gen_ai.usage.cache_read.input_tokens": usage.get("cache_read_input_tokens"),
             "gen_ai.usage.cache_creation.input_tokens": usage.get("cache_creation_input_tokens"),
+            "gen_ai.usage.reasoning.output_tokens": usage.get("reasoning_tokens"),
+            genai.CACHE_WRITE_1H[0]: usage.get("cache_creation_1h_input_tokens"),
             "tapes.cost.total": None if span.cost_usd is None else f"{span.cost_usd:f}",
             "tapes.cost.currency": None if span.cost_usd is None else "USD",
         }
@@ -230,6 +286,10 @@ def _said(span: Span, session: Session, content: bool) -> dict[str, Json]:
             said["gen_ai.tool.call.result"] = _first(span.output, "tool_output")
     elif span.kind is SpanKind.AGENT:
         said["gen_ai.agent.name"] = span.agent or span.name
+    for block in span.input if content else ():
+        held = block.get("content")
+        if block.get("type") == "attributes" and isinstance(held, dict):
+            said = held | {name: value for name, value in said.items() if value not in (None, "")}
     return {name: value for name, value in said.items() if value not in (None, "")}
 
 
@@ -243,7 +303,10 @@ def _first(blocks: Sequence[dict[str, Json]], name: str) -> str | None:
 
 
 def _messages(role: str, blocks: Sequence[dict[str, Json]]) -> str | None:
-    parts = [_part(block) for block in blocks]
+    # What else came over OTLP stands beside the messages.
+    parts = [
+        _part(block) for block in blocks if block.get("type") not in ("attributes", "resource")
+    ]
     return compact([{"role": role, "parts": parts}]) if parts else None
 
 
@@ -284,6 +347,11 @@ def _value(value: Json) -> Json:
             return {"doubleValue": value}
         case list():
             return {"arrayValue": {"values": [_value(item) for item in value]}}
+        case dict():
+            values = [{"key": name, "value": _value(member)} for name, member in value.items()]
+            return {"kvlistValue": {"values": values}}
+        case None:
+            return {}
         case _:
             return {"stringValue": str(value)}
 

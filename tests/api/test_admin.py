@@ -40,8 +40,15 @@ def test_a_correction_moves_a_turn_to_its_session(store: SqlStore) -> None:
         body = {"raw_turn_id": turn["id"], "harness_id": "bench", "harness_session_id": "other"}
         answer = client.post("/v1/admin/raw-turns/attribution-repair", json=body)
         assert (answer.status_code, answer.json()["recorded"]) == (202, True)
+        previous, effective = answer.json()["previous"], answer.json()["effective"]
+        assert previous["harness_session_id"] not in ("", "other")
+        assert effective == {
+            "harness_id": "bench", "harness_session_id": "other", "thread_id": ""
+        }  # fmt: skip
         Projector(store).drain()
         assert len(got(client, "/v1/sessions", harness_session_id="other")["items"]) == 1
+        again = client.post("/v1/admin/raw-turns/attribution-repair", json=body).json()
+        assert again["previous"] == again["effective"] == effective
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,20 @@ def test_who_comes_back_misses_nothing(store: SqlStore) -> None:
             assert int(next(events(answer))["id"]) > seq
 
 
+def test_who_saw_more_than_there_is_hears_of_all(store: SqlStore) -> None:
+    """The log that they saw was another: this one was put in its place."""
+    with served(store) as client:
+        append(store, "a", 1)
+        assert len(got(client, "/v1/changes", after=999_999)["items"]) == 1
+        headers = {"last-event-id": "999999"}
+        with client.stream("GET", "/v1/changes/stream", headers=headers) as answer:
+            heard = events(answer)
+            first = json.loads(next(heard)["data"])
+            append(store, "b", 2)
+            second = json.loads(next(heard)["data"])
+            assert second["seq"] > first["seq"]
+
+
 def test_many_listeners_hear_the_same(store: SqlStore) -> None:
     heard: list[str] = []
     ready = [Event() for _ in range(5)]

@@ -98,6 +98,7 @@ def test_each_form_is_what_it_says(client: httpx.Client) -> None:
         ({"q": "no-such-field:1"}, "no-such-field"),
         ({"since": "yesterday-ish"}, "since"),
         ({"harness_id": "claude"}, "harness_session_id"),
+        ({"model": "gpt-4o"}, "q, since"),
     ],
     ids=lambda value: str(value),
 )

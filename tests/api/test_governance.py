@@ -1,3 +1,5 @@
+from typing import Any
+
 import httpx
 import pytest
 
@@ -53,6 +55,48 @@ def test_retention_keeps_what_is_pinned_and_tells_before(store: SqlStore) -> Non
         left = {item["id"] for item in got(client, "/v1/sessions")["items"]}
         assert oldest in left
         assert client.post("/v1/retention/run").json()["sessions"] == 0
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"json": {"dry_run": True}}, {"params": {"dry_run": True}}, {"json": {"dryrun": True}},
+     {"params": {"dryrun": True}}, {"content": b'{"dry_run": true}'}],
+)  # fmt: skip
+def test_a_run_that_is_to_be_dry_erases_nothing_however_it_is_said(
+    store: SqlStore, said: dict[str, Any]
+) -> None:
+    fill(store, many(3, 1))
+    with served(store) as client:
+        policy = {"max_age_ns": None, "max_sessions": 1, "max_bytes": None}
+        client.put("/v1/retention", json=policy)
+        answer = client.post("/v1/retention/run", **said)
+        state = answer.json().get("state") if answer.is_success else answer.status_code
+        assert state in ("planned", 400)
+        assert (state == "planned") == ("'dry_run'" in str(said))
+        assert len(got(client, "/v1/sessions")["items"]) == 3
+
+
+def test_an_erasure_that_the_query_wants_dry_erases_nothing(store: SqlStore) -> None:
+    fill(store, many(1, 1))
+    with served(store) as client:
+        (item,) = got(client, "/v1/sessions")["items"]
+        body = {"session_ids": [item["id"]]}
+        answer = client.post("/v1/erasures", json=body, params={"dry_run": True})
+        assert (answer.status_code, answer.json()["remedy"]) == (400, "say it in the body")
+        assert len(got(client, "/v1/sessions")["items"]) == 1
+
+
+@pytest.mark.parametrize("said", [{"json": {"dry_run": True}}, {"params": {"dry-run": True}}])
+def test_a_session_is_not_erased_where_part_of_what_is_said_is_unknown(
+    store: SqlStore, said: dict[str, Any]
+) -> None:
+    fill(store, many(1, 1))
+    with served(store) as client:
+        (item,) = got(client, "/v1/sessions")["items"]
+        refused_so = client.request("DELETE", f"/v1/sessions/{item['id']}", **said)
+        assert (refused_so.status_code, refused_so.json()["code"]) == (400, "bad-query")
+        assert "dry_run" in refused_so.json()["remedy"]
+        assert len(got(client, "/v1/sessions")["items"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -340,3 +340,11 @@ def test_a_body_that_does_not_say_that_it_is_json_is_told_to(client: httpx.Clien
     assert answer.json()["remedy"].endswith("content-type: application/json")
     wrong = client.patch(path, json={"tags": ["x"]}).json()
     assert "remedy" not in wrong or "content-type" not in wrong["remedy"]
+
+
+@pytest.mark.parametrize("path", ["sessions", "traces", "spans", "turns", "search"])
+def test_a_list_says_which_parameter_it_ignored(client: httpx.Client, path: str) -> None:
+    page = got(client, f"/v1/{path}", q="umbrella" if path == "search" else "", model="gpt-4o")
+    (remark,) = page["remarks"]
+    assert "'model' is no parameter" in remark
+    assert "remarks" not in got(client, f"/v1/{path}", q="umbrella", limit="3")

@@ -132,6 +132,38 @@ def test_what_is_exported_comes_back_in_another_log(
     assert "--force" in capsys.readouterr().err
 
 
+def test_what_was_exported_as_otlp_comes_back_too(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(capsys, "sessions", "export", "a.json", "--content")
+    first = told(capsys, "sessions", "import", "a.json", "--store", "b.db")
+    assert first["new"] > 24
+    again = told(capsys, "sessions", "import", "a.json", "--store", "b.db")
+    assert again == {"new": 0, "known": first["new"], "erased": 0}
+    there, here = (
+        {
+            each["harness_session_id"]: (each["display_title"], each["rollup"]["usage"])
+            for each in told(capsys, "sessions", "list", *where)["sessions"]
+        }
+        for where in ((), ("--store", "b.db"))
+    )
+    assert there == here
+    assert told(capsys, "derive", "--check", "--store", "b.db")["differences"] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [(b"PAR1\x15\x04", "Parquet"), (b'{"resourceSpans": 3}', "resourceSpans"),
+     (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"spanId": "x"}]}]}]}', "line 1")],
+)  # fmt: skip
+def test_what_does_not_come_back_says_why(
+    log: Path, capsys: pytest.CaptureFixture[str], content: bytes, word: str
+) -> None:
+    Path("a.file").write_bytes(content)
+    assert run(["sessions", "import", "a.file", "--store", "b.db"]) == 3
+    assert word in capsys.readouterr().err
+
+
 def test_an_export_says_that_some_sessions_wait(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,7 +41,7 @@ from tapes.store.sqlite import open_sqlite
 from tests.conftest import OpenStore
 from tests.doors import derived, door, serving
 from tests.ingest.payloads import raw_payload
-from tests.ingest.spans import NOW, T1, request, span
+from tests.ingest.spans import NOW, T1, attributes, request, span
 
 CONVERSATION = "gen_ai.conversation.id"
 
@@ -459,7 +459,7 @@ def sums_of(store: SqlStore) -> dict[str, dict[str, object]]:
     """What counts of each session, by its own id."""
     names = [field.name for field in fields(Session)]
     counted = [n for n in names if n.endswith(("_tokens", "_cost_usd", "_calls"))]
-    counted += ["harness_id", "tool_result_count"]
+    counted += ["harness_id", "tool_result_count", "derived_status"]
     return {
         each.session.harness_session_id: {n: getattr(each.session, n) for n in counted}
         for each in store.project().sessions().items
@@ -485,3 +485,44 @@ def test_tokens_and_money_that_left_as_otlp_come_back_unchanged(
     assert sums_of(store) == sums_of(log)
     assert any(each["cache_read_tokens"] for each in sums_of(log).values())
     log.close()
+
+
+def test_what_otlp_has_no_word_for_comes_back_too(store: SqlStore, tmp_path: Path) -> None:
+    """Parts of tokens, an event, a tool that runs on, a parent that nobody sent."""
+    log = open_sqlite(tmp_path / "log.db")
+    said: dict[str, Json] = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gemini-x",
+        "gen_ai.provider.name": "gcp.gemini",
+        "gen_ai.conversation.id": "c",
+        "gen_ai.usage.input_tokens": 20,
+        "gen_ai.usage.output_tokens": 50,
+        "gen_ai.usage.reasoning.output_tokens": 40,
+        "gen_ai.usage.cache_creation.input_tokens": 12,
+        "tapes.usage.cache_creation_1h.input_tokens": 7,
+        "acme.cache": {"state": "cold", "age": 3},
+    }
+    slow: Json = {"exception.type": "Slow"}
+    event: Json = {"timeUnixNano": str(NOW), "name": "exception", "attributes": attributes(slow)}
+    tool: dict[str, Json] = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "t"}
+    with door(log) as client:
+        first = span("1", said, events=[event])
+        assert post(client, request(first, span("2", tool, parent="f", ends=0))).json() == {}
+    before = told_of(log)
+    assert {told[2] for told in before} == {"ok", "error", "running", "missing"}
+    found = sessions_found(log.project(), EVERYTHING)
+    document = b"".join(Export(log.project(), Form.OTLP, content=True).pieces(found))
+    with door(store) as client:
+        assert post(client, json.loads(document)).json() == {}
+    assert told_of(store) == before
+    assert any("'reasoning_tokens': 40" in str(told) for told in before)
+    assert any("'cache_creation_1h_input_tokens': 7" in str(told) for told in before)
+    log.close()
+
+
+def told_of(store: SqlStore) -> list[tuple[str, ...]]:
+    told = []
+    for s in rows(store).spans:
+        facts = (s.trace_id, s.span_id, s.status, s.error_type, s.duration_ns, s.provider, s.usage)
+        told.append((*map(str, facts), str("acme.cache" in str(s.input))))
+    return sorted(told)

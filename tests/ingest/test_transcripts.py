@@ -134,6 +134,22 @@ def test_a_call_that_the_proxy_saw_too_is_one_span(store: SqlStore, wire_first: 
     assert "llm_r1" in by_id(rows)
 
 
+@pytest.mark.parametrize(
+    "name", [f"claude/{CLAUDE}.jsonl", f"codex/rollout-2026-07-02T10-00-00-{CODEX}.jsonl"]
+)
+def test_a_transcript_that_was_cut_hides_nothing_that_it_told(
+    store: SqlStore, tmp_path: Path, name: str
+) -> None:
+    whole = (DATA / name).read_bytes().splitlines(keepends=True)
+    file = tmp_path / Path(name).name
+    file.write_bytes(b"".join(whole))
+    before = {span.span_id: span.status for span in shown(store, file).spans}
+    for kept in (len(whole) - 1, len(whole) // 2, 2):
+        file.write_bytes(b"".join(whole[:kept]) + whole[kept][:20])
+        after = {span.span_id: span.status for span in shown(store, file).spans}
+        assert after == before
+
+
 def test_a_transcript_that_grew_is_shown_as_it_is_now(store: SqlStore) -> None:
     text = (DATA / "claude" / f"{CLAUDE}.jsonl").read_text()
     with door(store) as client:

@@ -236,10 +236,3 @@ def test_times_that_are_none_make_no_damaged_row(wait: float, tmp_path: Path) ->
     tape.close()
     assert isinstance(exchange.response, Response)
     assert exchange.response.body == b"hi"
-
-
-@pytest.mark.parametrize("wait", [float("inf"), 1e308])
-def test_a_time_that_no_row_can_say_is_refused_with_its_entry(wait: float) -> None:
-    timings = {"send": 1e308, "wait": wait, "receive": 0}
-    with pytest.raises(ForeignFile, match="entry 1: a time"):
-        brought(read(entry(response=content("hi"), timings=timings)), Redactor())

@@ -17,7 +17,7 @@ from tapes.store.packing import Way
 from tapes.store.postgres import PostgresDatabase, open_postgres
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import SqliteDatabase, open_sqlite
-from tapes.store.tables import spans
+from tapes.store.tables import raw_turns, spans
 from tests.contracts.test_store import fill, many
 from tests.postgres import Postgres
 from tests.turns import chat, said
@@ -31,11 +31,12 @@ def older(path: Path, revision: str = REVISIONS[0]) -> None:
     database.close()
 
 
-def indexes_of_spans(store: SqlStore) -> dict[str, str]:
-    """The columns of each, as the database tells them."""
-    ask = "SELECT name, sql FROM sqlite_master WHERE tbl_name = 'spans' AND type = 'index'"
+def indexes_of(store: SqlStore) -> dict[str, str]:
+    """The columns of each of spans and turns, as the database tells them."""
+    tables = "('spans', 'raw_turns')"
+    ask = f"SELECT name, sql FROM sqlite_master WHERE tbl_name IN {tables} AND sql LIKE '%INDEX%'"
     if store.database.is_postgres:
-        ask = "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'spans'"
+        ask = f"SELECT indexname, indexdef FROM pg_indexes WHERE tablename IN {tables}"
     with store.database.reading() as connection:
         told = connection.exec_driver_sql(ask).all()
     return {name: made.partition("(")[2].partition(")")[0] for name, made in told}
@@ -179,14 +180,15 @@ def test_an_older_log_gets_the_indexes_that_a_new_one_has(tmp_path: Path, databa
     with old.migrating() as connection:
         upgrade(connection, "0003")
     old.close()
-    wanted = {str(one.name): ", ".join(c.name for c in one.columns) for one in spans.indexes}
+    indexes = spans.indexes | raw_turns.indexes
+    wanted = {str(one.name): ", ".join(c.name for c in one.columns) for one in indexes}
     for open_it in (
         lambda: open_sqlite(tmp_path / "old.db"),
         lambda: open_sqlite(tmp_path / "new.db"),
         lambda: open_postgres(database),
     ):
         with closing(open_it()) as store:
-            assert wanted.items() <= indexes_of_spans(store).items()
+            assert wanted.items() <= indexes_of(store).items()
 
 
 def test_a_strangers_database_is_refused_and_left_alone(tmp_path: Path, database: str) -> None:

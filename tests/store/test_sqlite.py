@@ -6,6 +6,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
+from tapes.errors import UnavailableStore
 from tapes.store.sqlite import open_sqlite
 from tests.turns import chat, said
 
@@ -23,4 +26,34 @@ def test_a_log_that_grew_while_somebody_read_is_given_back_to_the_disk(tmp_path:
     for number in range(7, 10):
         store.append([chat(number, [said("user", "short")], "ok")])
     assert os.path.getsize(f"{file}-wal") <= 17_000_000
+    store.close()
+
+
+@pytest.mark.parametrize("instead", [False, True], ids=["deleted", "replaced"])
+def test_nothing_is_acknowledged_into_a_file_that_is_gone(tmp_path: Path, instead: bool) -> None:
+    file = tmp_path / "t.db"
+    other = open_sqlite(tmp_path / "other.db")
+    other.close()
+    store = open_sqlite(file)
+    store.append([chat(1, [said("user", "first")], "ok")])
+    for name in (file, *tmp_path.glob("t.db-*")):
+        name.unlink()
+    if instead:
+        os.replace(tmp_path / "other.db", file)
+    for use in (
+        lambda: store.append([chat(2, [said("user", "second")], "ok")]),
+        lambda: store.project().sessions(),
+        store.database.wipe,
+    ):
+        with pytest.raises(UnavailableStore, match="deleted or replaced") as told:
+            use()
+        assert told.value.remedy.startswith("start this again")
+    assert file.exists() is instead
+    store.close()
+
+
+def test_a_file_that_goes_while_it_is_written_to_keeps_no_turn(tmp_path: Path) -> None:
+    store = open_sqlite(tmp_path / "t.db")
+    with pytest.raises(UnavailableStore, match="deleted"), store.database.writing():
+        (tmp_path / "t.db").unlink()
     store.close()

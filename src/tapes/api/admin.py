@@ -6,12 +6,12 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from tapes.api.asking import TheCaller, TheCore, TheProject
-from tapes.api.models import DerivedItem, RepairedItem, SeededItem, StateItem
+from tapes.api.models import AttributionItem, DerivedItem, RepairedItem, SeededItem, StateItem
 from tapes.api.replies import problem, problem_reply, reply
 from tapes.api.sessions import unknown
 from tapes.errors import BadQuery
 from tapes.projector import Projector
-from tapes.rows import NO_ORG
+from tapes.rows import NO_ORG, RawTurn
 from tapes.seeding import seed
 from tapes.store.base import Correction, Project
 
@@ -97,7 +97,8 @@ def repair(request: Request, project: TheProject, caller: TheCaller, what: Repai
             why = f"{len(found)} turns have this id: {', '.join(map(str, found[:5]))}"
             return problem_reply(problem(409, "ambiguous", why, "send raw_turn_id"))
         turn_id = found[0] if found else -1
-    if project.turn(turn_id) is None:
+    turn = project.turn(turn_id)
+    if turn is None:
         raise unknown("turn", what.paper_proxy_request_id or turn_id)
     project.correct(
         Correction(
@@ -110,8 +111,26 @@ def repair(request: Request, project: TheProject, caller: TheCaller, what: Repai
         ),
         by=caller.name,
     )
-    body = {"recorded": True, "raw_turn_id": turn_id, "projections_pending": True}
+    now = project.turn(turn_id)
+    body = {
+        "recorded": True,
+        "raw_turn_id": turn_id,
+        "previous": _attribution(turn),
+        "effective": _attribution(turn if now is None else now),
+        "projections_pending": True,
+    }
     return reply(request, body, 202)
+
+
+def _attribution(turn: RawTurn) -> AttributionItem:
+    item: AttributionItem = {
+        "harness_id": turn.envelope.harness_id,
+        "harness_session_id": turn.envelope.harness_session_id,
+        "thread_id": turn.thread_id,
+    }
+    if turn.envelope.parent_harness_session_id:
+        item["parent_harness_session_id"] = turn.envelope.parent_harness_session_id
+    return item
 
 
 def _turns_of_proxy(project: Project, wanted: str) -> list[int]:

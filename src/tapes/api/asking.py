@@ -97,6 +97,40 @@ async def ask_for(
 TheAsk = Annotated[Ask, Depends(ask_for)]
 
 
+def strange_in(request: Request) -> list[str]:
+    """The parameters of a query that its route does not know."""
+    known = _names_of(request.scope["route"].dependant)
+    return sorted(name for name in request.query_params if name not in known)
+
+
+def _names_of(dependant: Any) -> set[str]:
+    below = (_names_of(inner) for inner in dependant.dependencies)
+    return {parameter.alias for parameter in dependant.query_params}.union(*below)
+
+
+async def nothing_strange(request: Request) -> None:
+    """Refuse parameters that would be ignored, where this would erase or give away too much."""
+    strange = strange_in(request)
+    if strange:
+        known = ", ".join(sorted(_names_of(request.scope["route"].dependant)))
+        remedy = f"there are: {known}" if known else "say it in the body"
+        raise BadQuery(f"{strange[0][:40]!r} is no parameter here", 0, remedy)
+
+
+async def no_body(request: Request) -> None:
+    """Refuse a body where none is read."""
+    if await request.body():
+        raise BadQuery("a body is not read here", 0, "say it in the query: ?dry_run=true")
+
+
+def remarks_on(request: Request, page: Page[Any]) -> dict[str, list[str]]:
+    """The member `remarks` of a page: what was not looked at, where there is anything."""
+    remarks = list(page.remarks)
+    for name in strange_in(request):
+        remarks.append(f"{name[:40]!r} is no parameter and was ignored: what to look for is in q")
+    return {"remarks": remarks} if remarks else {}
+
+
 def payload_of(text: str) -> Any:
     """Which payload is meant."""
     return text if text in ("preview", "none") else "full"

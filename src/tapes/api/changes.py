@@ -2,7 +2,9 @@
 
 Rule 1: an event's id is the number of the change. Who comes back with the last one they saw
         (`Last-Event-ID`, or `after`) misses nothing.
-Rule 2: however many listen, the store is asked once for all of a tenant.
+Rule 2: a number that the log has not come to is of another log, which lay here before: all is told
+        from the beginning.
+Rule 3: however many listen, the store is asked once for all of a tenant.
 """
 
 import asyncio
@@ -39,6 +41,7 @@ class _Watch:
         self._project = project
         self.listeners = 0
         self._seq = -1
+        self.falls = 0  # how often the last number was below the one before
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
 
@@ -53,11 +56,11 @@ class _Watch:
             self._task.cancel()
             self._task = None
 
-    async def beyond(self, seq: int) -> bool:
-        """Wait until there is a change with a higher number; False where none came for long."""
+    async def beyond(self, seq: int, falls: int) -> bool:
+        """Wait for a higher number, or another log; False where neither came for long."""
         try:
             async with asyncio.timeout(HEARTBEAT_S), self._changed:
-                await self._changed.wait_for(lambda: self._seq > seq)
+                await self._changed.wait_for(lambda: self._seq > seq or self.falls > falls)
                 return True
         except TimeoutError:
             return False
@@ -70,6 +73,7 @@ class _Watch:
                 seq = self._seq  # the store is away just now: nothing is known to have changed
             if seq != self._seq:
                 async with self._changed:
+                    self.falls += seq < self._seq
                     self._seq = seq
                     self._changed.notify_all()
             await asyncio.sleep(POLL_S)
@@ -109,12 +113,18 @@ class Changes:
         """The events after a number; None is from now on."""
         watch = self._enter(project)
         try:
-            seq = await run_in_threadpool(project.seq) if after is None else after
+            last = await run_in_threadpool(project.seq)
+            seq = last if after is None else after if after <= last else 0
             yield f"retry: 1000\nid: {seq}\n: from here\n\n".encode()
+            falls = watch.falls
             while not self._closing:
-                if not await watch.beyond(seq):
+                if not await watch.beyond(seq, falls):
                     yield b": nothing new\n\n"
                     continue
+                falls = watch.falls
+                if seq > await run_in_threadpool(project.seq):
+                    seq = 0  # rule 2
+                    yield b"id: 0\n: another log; from its beginning\n\n"
                 changed = await run_in_threadpool(project.changes, seq, limit=_AT_ONCE)
                 for change in changed:
                     seq = change.seq
@@ -136,7 +146,7 @@ def list_changes(
 ) -> Response:
     """Sessions that changed after a number, or were erased: each once, with its last number."""
     seq = project.seq()
-    changed = project.changes(after, limit=limit)
+    changed = project.changes(after if after <= seq else 0, limit=limit)
     if len(changed) == limit:
         seq = changed[-1].seq
     return reply(request, {"items": [change_item(change) for change in changed], "seq": seq})

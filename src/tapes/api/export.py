@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.responses import StreamingResponse
 
-from tapes.api.asking import Q, TheCaller, TheProject, moment_of
+from tapes.api.asking import Q, TheCaller, TheProject, moment_of, nothing_strange
 from tapes.api.sessions import required_alone
 from tapes.errors import BadQuery
 from tapes.exporting import Export, Form, sessions_found
@@ -31,12 +31,21 @@ MEDIA = {
 }
 WAITING = "x-tapes-waiting-sessions"
 _OF_PAGES = ("cursor", "limit", "sort", "direction")
+
+
+async def _no_page(request: Request) -> None:
+    wrong = [name for name in _OF_PAGES if name in request.query_params]
+    if wrong:
+        raise BadQuery(f"an export is no page: it takes no {', '.join(wrong)}", 0, "narrow q=…")
+
+
 _FORM = f"what to write: {', '.join(Form)}"
 
 
 @router.get(
     "/v1/export",
     response_class=Response,
+    dependencies=[Depends(_no_page), Depends(nothing_strange)],
     responses={
         200: {
             "description": "The file",
@@ -70,10 +79,6 @@ def export(
 ) -> Response:
     """All sessions that the list would show, as one file; JSONL goes into another log as it is."""
     chosen = Form.named(form)
-    given = request.query_params
-    wrong = [name for name in _OF_PAGES if given.get(name)]
-    if wrong:
-        raise BadQuery(f"an export is no page: it takes no {', '.join(wrong)}", 0, "narrow q=…")
     if harness_id or harness_session_id:
         required_alone(request, harness_session_id)
         found = _of_harness(project, harness_session_id, harness_id)
@@ -86,7 +91,7 @@ def export(
     waiting = project.waiting()  # before anything is read: what comes meanwhile may be in it
     pieces = Export(project, chosen, content=content).pieces(found)
     first = next(pieces, b"")  # rule 1
-    asked = {name: value for name, value in given.items() if value}
+    asked = {name: value for name, value in request.query_params.items() if value}
     project.note("export", by=caller.name, details={"format": chosen, **asked})
     media, ending = MEDIA[chosen]
     headers = {

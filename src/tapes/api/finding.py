@@ -4,7 +4,16 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from tapes.api.asking import Cursor, LimitOf, PayloadOf, Q, TheProject, moment_of, payload_of
+from tapes.api.asking import (
+    Cursor,
+    LimitOf,
+    PayloadOf,
+    Q,
+    TheProject,
+    moment_of,
+    payload_of,
+    remarks_on,
+)
 from tapes.api.items import found_item, histogram_item, hit_item, stats_item
 from tapes.api.models import FacetItems, FieldsItem, FoundItems, HistogramItem, HitPage, StatsItem
 from tapes.api.replies import reply
@@ -39,9 +48,7 @@ def search(
     body: dict[str, object] = {"items": [hit_item(hit, wanted) for hit in page.items]}
     if page.next_cursor is not None:
         body["next_cursor"] = page.next_cursor
-    if page.remarks:
-        body["remarks"] = list(page.remarks)
-    return reply(request, body)
+    return reply(request, body | remarks_on(request, page))
 
 
 @router.get("/v1/find", response_model=FoundItems)

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from tapes.api.asking import TheCaller, TheProject, now, uuid_of
+from tapes.api.asking import TheCaller, TheProject, nothing_strange, now, uuid_of
 from tapes.api.items import audit_items, erasure_item, policy_item
 from tapes.api.models import AuditItems, ErasureItem, ErasureItems, PolicyItem
 from tapes.api.replies import reply
@@ -34,7 +34,7 @@ class Erase(BaseModel):
     dry_run: bool = False
 
 
-@router.post("/v1/erasures", response_model=ErasureItem)
+@router.post("/v1/erasures", response_model=ErasureItem, dependencies=[Depends(nothing_strange)])
 def erase(request: Request, project: TheProject, caller: TheCaller, what: Erase) -> Response:
     """Erase sessions for good, or only say what it would be."""
     if bool(what.session_ids) == bool(what.q.strip()):
@@ -105,13 +105,31 @@ def set_policy(request: Request, project: TheProject, caller: TheCaller, keep: K
     return reply(request, policy_item(policy))
 
 
-@router.post("/v1/retention/run", response_model=ErasureItem)
+class Run(BaseModel):
+    """How to erase what is beyond it; the query may say the same."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dry_run: bool = False
+
+
+@router.post(
+    "/v1/retention/run",
+    response_model=ErasureItem,
+    dependencies=[Depends(nothing_strange)],
+)
 def retain(
-    request: Request, project: TheProject, caller: TheCaller, *, dry_run: bool = False
+    request: Request,
+    project: TheProject,
+    caller: TheCaller,
+    how: Run | None = None,
+    *,
+    dry_run: bool = False,
 ) -> Response:
     """Erase what is beyond it, or only say what it would be."""
-    erasure = project.retain(now=now(), by=caller.name, dry_run=dry_run)
-    return reply(request, erasure_item(erasure, planned=dry_run or not erasure.id))
+    only_say = dry_run or (how is not None and how.dry_run)
+    erasure = project.retain(now=now(), by=caller.name, dry_run=only_say)
+    return reply(request, erasure_item(erasure, planned=only_say or not erasure.id))
 
 
 @router.get("/v1/audit", response_model=AuditItems)

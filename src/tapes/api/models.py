@@ -827,11 +827,22 @@ class DerivedItem(TypedDict):
     orgs: dict[str, dict[str, int]]
 
 
+class AttributionItem(TypedDict):
+    """Whose turn it is."""
+
+    harness_id: str
+    harness_session_id: str
+    thread_id: str
+    parent_harness_session_id: NotRequired[str]
+
+
 class RepairedItem(TypedDict):
     """A correction that was recorded."""
 
     recorded: bool
     raw_turn_id: int
+    previous: AttributionItem
+    effective: AttributionItem
     projections_pending: bool
 
 

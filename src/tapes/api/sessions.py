@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from orjson import Fragment
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,8 +21,11 @@ from tapes.api.asking import (
     TheProject,
     counted,
     moment_of,
+    no_body,
+    nothing_strange,
     now,
     payload_of,
+    remarks_on,
     uuid_of,
 )
 from tapes.api.gate import CALLER
@@ -88,13 +91,15 @@ def required(project: Project, session_id: str) -> Listed:
     return listed
 
 
-def page_facts(page: Page[Any]) -> dict[str, Any]:
+def page_facts(request: Request, page: Page[Any]) -> dict[str, Any]:
     """What every page says beside its items."""
+    return _facts(page) | remarks_on(request, page)
+
+
+def _facts(page: Page[Any]) -> dict[str, Any]:
     facts: dict[str, Any] = {"seq": page.seq}
     if page.next_cursor is not None:
         facts["next_cursor"] = page.next_cursor
-    if page.remarks:
-        facts["remarks"] = list(page.remarks)
     return facts
 
 
@@ -127,11 +132,13 @@ def list_sessions(
     }
     page = project.sessions(ask, **bounds)
     number = partial(project.count, Noun.SESSIONS, ask.where, **bounds)
-    return reply(request, _told(page) | counted(count, ask, page, number))
+    return reply(
+        request, _told(page) | remarks_on(request, page) | counted(count, ask, page, number)
+    )
 
 
 def _told(page: Page[Listed]) -> dict[str, Any]:
-    return {"items": _TOLD.items_of(page.items, now()), **page_facts(page)}
+    return {"items": _TOLD.items_of(page.items, now()), **_facts(page)}
 
 
 # What the page asks for first.
@@ -218,6 +225,7 @@ def patch_session(
         200: {"model": ErasureItem, "description": "What was erased, or would be"},
         204: {"description": "Erased"},
     },
+    dependencies=[Depends(nothing_strange), Depends(no_body)],
 )
 def delete_session(
     request: Request,
@@ -272,4 +280,6 @@ def session_turns(
         cursor = page.next_cursor or ""
         if not cursor or len(heads) >= limit:
             break
-    return reply(request, {"items": [turn_item(head) for head in heads], **page_facts(page)})
+    return reply(
+        request, {"items": [turn_item(head) for head in heads], **page_facts(request, page)}
+    )

@@ -295,7 +295,7 @@ def list_misses(
         {**turn_item(head), **_why(head.meta), **_words(project.turn(head.id))}
         for head in page.items
     ]
-    return reply(request, {"items": items, **page_facts(page)})
+    return reply(request, {"items": items, **page_facts(request, page)})
 
 
 def _words(turn: RawTurn | None) -> dict[str, str | None]:

@@ -45,10 +45,10 @@ def list_traces(
         ask = replace(ask, where=both(ask.where, is_("session", session)))
         if not {"limit", "cursor", "sort", "direction"} & set(request.query_params):
             page = _all_of(project, replace(ask, descending=False, limit=MOST))
-            return reply(request, _page(page))
+            return reply(request, _page(request, page))
     page = project.traces(ask)
     number = partial(project.count, Noun.TRACES, ask.where)
-    return reply(request, _page(page) | counted(count, ask, page, number))
+    return reply(request, _page(request, page) | counted(count, ask, page, number))
 
 
 def _all_of(project: Project, ask: Ask) -> Page[Trace]:
@@ -61,11 +61,11 @@ def _all_of(project: Project, ask: Ask) -> Page[Trace]:
     return replace(page, items=tuple(items))
 
 
-def _page(page: Page[Trace]) -> dict[str, object]:
+def _page(request: Request, page: Page[Trace]) -> dict[str, object]:
     return {
         "schema": SCHEMA,
         "items": [trace_item(trace) for trace in page.items],
-        **page_facts(page),
+        **page_facts(request, page),
     }
 
 
@@ -116,7 +116,7 @@ def list_spans(
     body = {
         "schema": SCHEMA,
         "items": [span_item(span, wanted) for span in page.items],
-        **page_facts(page),
+        **page_facts(request, page),
     }
     number = partial(project.count, Noun.SPANS, where)
     return reply(request, body | counted(count, ask, page, number))

@@ -45,7 +45,7 @@ SHOWN = 1024 * 1024
 def list_turns(request: Request, project: TheProject, ask: TheAsk, count: Counted = "") -> Response:
     """Raw turns without their content, by default the latest first."""
     page = project.turns(ask)
-    body = {"items": [turn_item(head) for head in page.items], **page_facts(page)}
+    body = {"items": [turn_item(head) for head in page.items], **page_facts(request, page)}
     return reply(
         request, body | counted(count, ask, page, partial(project.count, Noun.TURNS, ask.where))
     )

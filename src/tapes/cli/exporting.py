@@ -1,10 +1,12 @@
 """Sessions into files and back: each format by one function.
 
 Rule 1: a file is written whole or not at all.
-Rule 2: what JSONL holds comes back as it was, on either database; secrets in it do not.
+Rule 2: what JSONL holds comes back as it was, on either database; secrets in it do not. What OTLP
+        holds comes back as the private door takes it in.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,8 +14,11 @@ from pathlib import Path
 
 from tapes.capture.noticed import KEPT_HEADERS
 from tapes.cli.output import flush, write_bytes
-from tapes.errors import ForeignFile, UnwritableTape, as_typed
+from tapes.errors import BadEnvelope, ForeignFile, UnwritableTape, as_typed
 from tapes.exporting import Export, Form, sessions_found
+from tapes.ingest.otlp import Received, spans_of_json
+from tapes.ingest.sessions import TraceSessions, turns_of_spans
+from tapes.ingest.turns import of_tenant, value_of_body
 from tapes.redact import Redactor
 from tapes.rows import NO_ORG, RawTurn
 from tapes.store.base import Project, Store
@@ -66,6 +71,9 @@ def brought(
     for name in files:
         batch: list[RawTurn] = []
         for read in _turns(name):
+            if isinstance(read, Received):
+                _append_spans(log, read, org, clean, done)
+                continue
             turn = cleaned(read, clean)
             if org != NO_ORG:
                 turn = replace(turn, envelope=replace(turn.envelope, org_id=org))
@@ -82,13 +90,45 @@ def _append(log: Store, batch: list[RawTurn], done: dict[str, int]) -> None:
     batch.clear()
 
 
-def _turns(name: str) -> Iterator[RawTurn]:
+def _append_spans(
+    log: Store, received: Received, org: str, clean: Redactor, done: dict[str, int]
+) -> None:
+    sessions = TraceSessions(log.project(org))
+    turns = turns_of_spans(received.forms, sessions, clean)
+    for at in range(0, len(turns), _AT_ONCE):
+        _append(log, [of_tenant(turn, org) for turn in turns[at : at + _AT_ONCE]], done)
+    sessions.settle(received.forms)
+
+
+def _turns(name: str) -> Iterator[RawTurn | Received]:
     try:
         with open(name, "rb") as lines:
             for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield turn_of(line, name, f"line {number}")
+                place = f"line {number}"
+                if _OTLP.match(line):
+                    yield _spans(line, name, place)
+                elif number == 1 and line.startswith(b"PAR1"):
+                    raise ForeignFile(
+                        f"{name} is a table (Parquet), which others read",
+                        "what comes back is written with --format jsonl (or otlp)",
+                    )
+                elif line.strip():
+                    yield turn_of(line, name, place)
     except OSError as error:
         raise ForeignFile(
             f"{name} cannot be read: {error.strerror}", f"ls -l {as_typed(name)}"
         ) from error
+
+
+# What this program and collectors write: a whole request on one line.
+_OTLP = re.compile(rb'\s*\{\s*"resourceSpans"')
+
+
+def _spans(line: bytes, name: str, place: str) -> Received:
+    try:
+        received = spans_of_json(value_of_body(line))
+    except BadEnvelope as error:
+        raise ForeignFile(f"{name}, {place}: {error.message}", "write it anew") from error
+    if received.rejected:
+        raise ForeignFile(f"{name}, {place}: {received.message()}", "take those spans out")
+    return received

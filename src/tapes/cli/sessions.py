@@ -409,7 +409,9 @@ def import_(
     config_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Bring exported sessions (.jsonl) into the log. Doing it again changes nothing.
+    """Bring exported sessions (.jsonl, or .json of OpenTelemetry) into the log.
+
+    Doing it again changes nothing.
 
     \b
     Example:

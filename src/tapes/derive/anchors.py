@@ -35,6 +35,16 @@ class Transcript:
     records: Json = None
 
 
+def replaces(records: Json, before: Json) -> bool:
+    """Whether a version of a log counts instead of one that came before it.
+
+    One that is only the beginning of what is known does not: its file was cut, or it came late.
+    """
+    if not isinstance(records, list) or not isinstance(before, list):
+        return True
+    return len(records) >= len(before) or before[: len(records)] != records
+
+
 def transcripts_of(raws: Iterable[RawTurn]) -> list[Transcript]:
     """The newest transcript of each agent, and what tells how it began; no later visits."""
     newest: dict[tuple[str, str], Transcript] = {}
@@ -49,7 +59,9 @@ def transcripts_of(raws: Iterable[RawTurn]) -> list[Transcript]:
             raw.records,
         )
         if told.agent_id and told.kind in ("", "started"):
-            newest[told.agent_id, told.kind] = told
+            known = newest.get((told.agent_id, told.kind))
+            if known is None or replaces(told.records, known.records):
+                newest[told.agent_id, told.kind] = told
     return list(newest.values())
 
 

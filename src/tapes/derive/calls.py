@@ -67,10 +67,10 @@ class Call:
         answer = self.turn.answer
         if answer.state is AnswerState.COMPLETE:
             return Status.OK
-        left = self._cut is State.ABORTED_BY_CLIENT
-        if left and (answer.failure is None or answer.failure.code == "client_disconnect"):
-            return Status.ABORTED
-        return Status.ERROR
+        code = None if answer.failure is None else answer.failure.code
+        left = self._cut is State.ABORTED_BY_CLIENT and code in (None, "client_disconnect")
+        # A span of OTLP has no exchange: what was exported as left names it so.
+        return Status.ABORTED if left or code == State.ABORTED_BY_CLIENT else Status.ERROR
 
     @property
     def error_type(self) -> str:

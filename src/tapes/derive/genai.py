@@ -91,6 +91,12 @@ INPUT, OUTPUT = ("gen_ai.input.messages",), ("gen_ai.output.messages",)
 INSTRUCTIONS = ("gen_ai.system_instructions",)
 DEFINITIONS = ("gen_ai.tool.definitions",)
 OUTCOME = ("tapes.outcome",)
+# What OTLP has no word for and an export of ours says of a span; a length that is not known.
+STATUS, NO_LENGTH = ("tapes.status",), ("tapes.duration.unknown",)
+CACHE_WRITE_1H = ("tapes.usage.cache_creation_1h.input_tokens",)
+# Providers whose name in the conventions is not the plain one, by ours.
+PROVIDER_NAMES = {"gemini": "gcp.gemini"}
+_OURS = {name: plain for plain, name in PROVIDER_NAMES.items()}
 _KIND_NAMES = ("openinference.span.kind", "traceloop.span.kind", "llm.request.type")
 _PARAMETERS = ("llm.invocation_parameters",)
 
@@ -119,9 +125,11 @@ _KNOWN = frozenset(
         *OPERATION, *PROVIDER, *REQUEST_MODEL, *RESPONSE_MODEL, *EITHER_MODEL, *RESPONSE_ID,
         *STREAM, *FIRST_CHUNK, *REASONS, *INPUT_TOKENS, *OUTPUT_TOKENS, *CACHE_READ, *CACHE_WRITE,
         *REASONING, *TOTAL_TOKENS, *INPUT, *OUTPUT, *INSTRUCTIONS, *DEFINITIONS, *OUTCOME, *ERROR,
+        *CACHE_WRITE_1H,
         *_PLAIN, *_PLAIN_TYPES, *(name for _, names in _SETTINGS for name in names),
     )
 )  # fmt: skip
+_OWN = frozenset((*STATUS, *NO_LENGTH))
 _TOOL_KNOWN = frozenset(
     (*OPERATION, *TOOL_NAME, *TOOL_ID, *TOOL_ARGUMENTS, *TOOL_RESULT, *ERROR, *_PLAIN_TYPES)
 )
@@ -139,7 +147,7 @@ def first(attributes: Attributes, names: Sequence[str]) -> Json:
 def left_over(attributes: Attributes, kind: SpanKind) -> dict[str, Json]:
     """The attributes that say nothing which a span of this kind shows elsewhere."""
     known = {SpanKind.LLM: _KNOWN, SpanKind.TOOL: _TOOL_KNOWN, SpanKind.AGENT: _AGENT_KNOWN}
-    shown = known.get(kind, frozenset())
+    shown = known.get(kind, frozenset()) | _OWN
     prefixes = _PREFIXES if kind is SpanKind.LLM else ()
     return {n: v for n, v in attributes.items() if n not in shown and not n.startswith(prefixes)}
 
@@ -250,7 +258,8 @@ def turn_of(attributes: Attributes, told: Told) -> Turn:
         usage=usage_of(attributes, answer_model or model),
         failure=failure,
     )
-    return Turn(word(first(attributes, PROVIDER)), "otlp", asked, answer)
+    provider = word(first(attributes, PROVIDER))
+    return Turn(_OURS.get(provider, provider), "otlp", asked, answer)
 
 
 def usage_of(attributes: Attributes, model: str = "") -> Usage | None:
@@ -262,7 +271,8 @@ def usage_of(attributes: Attributes, model: str = "") -> Usage | None:
     parts = (read or 0) + (written or 0)
     if asked is not None and parts > asked:
         asked += parts  # a part is no larger than its whole: it was counted beside it
-    return Usage(asked, said, read, written, _count(attributes, REASONING), model or None)
+    reasoning, longer = _count(attributes, REASONING), _count(attributes, CACHE_WRITE_1H)
+    return Usage(asked, said, read, written, reasoning, model or None, longer)
 
 
 def _count(attributes: Attributes, names: Sequence[str]) -> int | None:

@@ -94,14 +94,23 @@ class Seen:
     def duration(self) -> int | None:
         """How long it took; None while it runs."""
         ended = self.raw.ended_at
-        return None if ended is None else max(ended - self.started, 0)
+        if ended is None or genai.first(self.attributes, genai.NO_LENGTH) is True:
+            return None
+        return max(ended - self.started, 0)
 
     @property
     def status(self) -> Status:
         """What became of it."""
         if self.form.get("status") == _ERROR:
             return Status.ERROR
+        if self.says in (Status.ABORTED, Status.RUNNING):
+            return Status(self.says)
         return Status.RUNNING if self.raw.ended_at is None else Status.OK
+
+    @property
+    def says(self) -> str:
+        """The status that an export of ours gave it, where OTLP has no word for it."""
+        return word(genai.first(self.attributes, genai.STATUS))
 
     def events(self) -> list[dict[str, Json]]:
         """What happened in it and is not the content of a model call."""
@@ -176,7 +185,8 @@ def _seen(raw: RawTurn, logs: Sequence[RawTurn], known: Cache) -> Seen:
     attributes = genai.with_events(plain if isinstance(plain, dict) else {}, events)
     kind = genai.kind_of(attributes)
     told = genai.Told(
-        failed=form.get("status") == _ERROR,
+        failed=form.get("status") == _ERROR
+        or genai.first(attributes, genai.STATUS) == Status.ABORTED,
         ended=raw.ended_at is not None,
         message=word(form.get("message")),
         exception=word(exception.get("exception.type")) if isinstance(exception, dict) else "",
@@ -320,7 +330,7 @@ def _status(spans: Sequence[Span]) -> Status:
     """That of what hangs nowhere; an error of one of several is the trace's."""
     known = {span.span_id: span for span in spans if span.status is not Status.MISSING}
     tops = [s.status for s in known.values() if s.parent_span_id not in known]
-    worst_first = (Status.ERROR, Status.RUNNING, Status.OK)
+    worst_first = (Status.ERROR, Status.ABORTED, Status.RUNNING, Status.OK)
     return next((status for status in worst_first if status in tops), Status.OK)
 
 
@@ -341,9 +351,11 @@ def _rows(span: Seen, owner: Owner, prices: Mapping[str, Decimal | None]) -> Ite
         request_id=span.raw.request_id,
         fidelity=Fidelity.REDUCED,
     )
+    told = word(genai.first(span.attributes, genai.ERROR))
     if span.status is Status.ERROR:
-        told = word(genai.first(span.attributes, genai.ERROR))
         base = replace(base, error_type=told or word(span.form.get("message"))[:200] or "_OTHER")
+    elif span.status is Status.ABORTED:
+        base = replace(base, error_type=told)
     shown = _shown(base, span, prices)
     yield replace(shown, input=(*shown.input, *_rest(span)))
     for number, event in enumerate(span.events()):
@@ -402,7 +414,7 @@ def _llm(
     return replace(
         base,
         name=call.turn.model or base.name,
-        error_type=call.error_type if base.status is Status.ERROR else "",
+        error_type=call.error_type if base.error_type else "",
         call_kind=call.kind,
         provider=call.turn.provider,
         model=call.turn.model,

@@ -85,7 +85,9 @@ class Totals:
             self.cache_read = plus(self.cache_read, usage.cache_read)
             self.cache_write = plus(self.cache_write, usage.cache_write)
             self.reasoning = plus(self.reasoning, usage.reasoning)
-        elif answer.state is AnswerState.ERROR or outcome is Outcome.REFUSED:
+        elif outcome is Outcome.REFUSED or (
+            answer.state is AnswerState.ERROR and call.status is not Status.ABORTED
+        ):
             return
         self.uncounted += usage is None or usage.input is None or usage.output is None
         if outcome is Outcome.REPLAYED:

@@ -5,7 +5,7 @@ conversation as it went on, so a call's request is all that was said before its 
 
 Rule 1: a call that the proxy saw is its call: by the answer's id, by a tool call's, by its words.
 Rule 2: what the log does not tell (settings, tools, side calls) stays unknown.
-Rule 3: of several versions of one log the newest counts.
+Rule 3: of several versions of one log the newest counts that is no mere beginning of another.
 
 Knows nothing of traces.  Pure.
 """
@@ -13,6 +13,7 @@ Knows nothing of traces.  Pure.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tapes.derive.anchors import replaces
 from tapes.derive.belonging import said_in
 from tapes.derive.calls import Reading
 from tapes.jsontext import Json
@@ -41,7 +42,9 @@ def calls_told(raws: Iterable[RawTurn], seen: Sequence[Reading]) -> list[Reading
     for raw in sorted(raws, key=lambda raw: (raw.id, raw.request_id)):
         meta = raw.meta if isinstance(raw.meta, dict) else {}
         if isinstance(raw.records, list) and raw.records:
-            newest[word(meta.get("agent_id")), word(meta.get("kind"))] = raw
+            key = word(meta.get("agent_id")), word(meta.get("kind"))
+            if key not in newest or replaces(raw.records, newest[key].records):
+                newest[key] = raw
     if not newest:
         return []
     known = _Known(seen)

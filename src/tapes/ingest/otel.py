@@ -7,7 +7,6 @@ Rule 2: what is not kept is counted and named in the answer.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 
 from starlette.requests import Request
@@ -20,11 +19,10 @@ from tapes.ingest.counting import Counts
 from tapes.ingest.doors import ORG
 from tapes.ingest.keeping import Keeper
 from tapes.ingest.otlp import Received
-from tapes.ingest.sessions import TraceSessions
+from tapes.ingest.sessions import TraceSessions, turns_of_spans
 from tapes.ingest.turns import of_tenant, value_of_body
 from tapes.jsontext import Json
 from tapes.redact import Redactor
-from tapes.rows import RawTurn
 from tapes.store.base import Project
 
 log = logging.getLogger(__name__)
@@ -123,19 +121,12 @@ class Otel:
             sessions = self._sessions.get(org)
             if sessions is None:
                 sessions = self._sessions[org] = TraceSessions(self._project(org))
-            turns = await asyncio.to_thread(self._turns, received, sessions)
+            turns = await asyncio.to_thread(
+                turns_of_spans, received.forms, sessions, self._redactor()
+            )
             await self._keeper.keep([of_tenant(turn, org) for turn in turns])
             await asyncio.to_thread(sessions.settle, received.forms)
         return received
-
-    def _turns(self, received: Received, sessions: TraceSessions) -> list[RawTurn]:
-        clean = self._redactor()
-        forms = [otlp.clean(form, clean) for form in received.forms]
-        places = sessions.places(forms)
-        now = time.time_ns()
-        return [
-            otlp.turn_of(form, places[form["trace_id"], form["span_id"]], now) for form in forms
-        ]
 
 
 # Statuses of the RPC form in which OTLP tells errors: invalid argument, unavailable, …

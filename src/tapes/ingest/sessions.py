@@ -11,6 +11,7 @@ Knows nothing of what spans say beside that.
 
 import hashlib
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +21,14 @@ from tapes.ingest.otlp import (
     Form,
     Place,
     by_trace,
+    clean,
     conversation_of,
     harness_of,
     response_id_of,
+    turn_of,
 )
-from tapes.rows import session_id_of
+from tapes.redact import Redactor
+from tapes.rows import RawTurn, session_id_of
 from tapes.store.base import Ask, Correction, Project
 
 _REMEMBERED = 10_000
@@ -157,3 +161,13 @@ def _place(form: Form, owner: Owner) -> Place:
         return Place(Envelope(harness_id=harness, harness_session_id=session), "otlp", part)
     envelope = Envelope(harness_id=owner.harness_id, harness_session_id=owner.session)
     return Place(envelope, "otlp" if owner.sure else "trace")
+
+
+def turns_of_spans(
+    forms: Sequence[Form], sessions: TraceSessions, redactor: Redactor
+) -> list[RawTurn]:
+    """The turns of spans, cleaned, each in its session. What was kept is to be settled after."""
+    cleaned = [clean(form, redactor) for form in forms]
+    places = sessions.places(cleaned)
+    now = time.time_ns()
+    return [turn_of(form, places[form["trace_id"], form["span_id"]], now) for form in cleaned]

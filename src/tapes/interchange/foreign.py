@@ -90,14 +90,9 @@ def brought(
     rules: Iterable[Rule] = (),
     also_headers: frozenset[str] = frozenset(),
 ) -> Brought:
-    """The exchanges of a reading, redacted and keyed.
-
-    Raises SecretFound, UnsupportedCoding, and ForeignFile for a time that no row can say.
-    """
+    """The exchanges of a reading, redacted and keyed. Raises SecretFound, UnsupportedCoding."""
     rules = tuple(rules)
     for found in reading.found:  # a later exchange may show what an earlier one holds (rule 3)
-        if not all(math.isfinite(piece.at) for piece in found.response.pieces):
-            raise ForeignFile(f"{found.place}: a time in it is no number of seconds")
         redactor.request(found.request)
         redactor.response(found.response)
     exchanges, notes, secrets = list[Exchange](), list(reading.notes), Counter[str]()

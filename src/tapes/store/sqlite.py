@@ -4,7 +4,9 @@ Rule 1: writers come one after another, in order (`turnstile`); readers never wa
         anybody wait.
 Rule 2: what is committed is on the disk. What is deleted is overwritten with zeros.
 Rule 3: a file that is not ours is left as it is.
-Rule 4: words are found by an index of SQLite's own (FTS5) that keeps terms and no text.
+Rule 4: a file that was deleted, or had another put in its place, while it was open is used no more:
+        what is written to it is gone when the last who has it open ends.
+Rule 5: words are found by an index of SQLite's own (FTS5) that keeps terms and no text.
 
 Knows nothing of what is kept.
 """
@@ -88,6 +90,7 @@ class SqliteDatabase(Database):
 
     def _begin(self) -> None:
         self._pid = os.getpid()
+        self._file: tuple[int, int] | None = None  # which one was opened
         self._readers = self._engine(QueuePool, read_only=True)
         self._writer = self._engine(StaticPool, read_only=False)
         self.dialect = self._writer.dialect
@@ -132,6 +135,8 @@ class SqliteDatabase(Database):
 
     def _connect(self, *, read_only: bool) -> sqlite3.Connection:
         connection = _connected(self.path, "mode=rwc")
+        if self._file is None:
+            self._file = _file_at(self.path)
         # Set before the first table is made; later they have no effect. Turns of an agent have some
         # 2.5 KB: in pages of 4 KB a third of the file would be empty.
         connection.execute("PRAGMA page_size = 8192")
@@ -154,6 +159,7 @@ class SqliteDatabase(Database):
     def reading(self) -> Iterator[Connection]:
         """A transaction that sees one moment."""
         self._here()
+        self._require_there()
         with self._translated(), self._readers.connect() as connection, connection.begin():
             yield connection
 
@@ -161,6 +167,7 @@ class SqliteDatabase(Database):
     def writing(self) -> Iterator[Connection]:
         """A transaction that changes something, when it is our turn."""
         self._here()
+        self._require_there()
         with (
             self._translated(),
             self._turnstile.turn(),
@@ -168,6 +175,15 @@ class SqliteDatabase(Database):
             connection.begin(),
         ):
             yield connection
+        self._require_there()
+
+    def _require_there(self) -> None:
+        """Raises UnavailableStore where the open file is not that of this name (rule 4)."""
+        if self._file is not None and _file_at(self.path) != self._file:
+            raise UnavailableStore(
+                f"the log {self.name} was deleted or replaced while it was open",
+                "start this again; what is not kept yet waits in the spool",
+            )
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -235,6 +251,7 @@ class SqliteDatabase(Database):
     def wipe(self) -> bool:
         """Merge the index of words, give free pages back, and empty the write-ahead log."""
         self._here()
+        self._require_there()
         for index in self._indexes:
             for step in index.merging():
                 while True:
@@ -286,6 +303,14 @@ class SqliteDatabase(Database):
             self._readers.dispose()
             self._writer.dispose()
         self._turnstile.close()
+
+
+def _file_at(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0)
+    return found.st_dev, found.st_ino
 
 
 def _is_damage(said: str) -> bool:
