@@ -244,6 +244,7 @@ class _Batch:
 
     def erase_sessions(self, session_ids: Sequence[str]) -> tuple[int, int]:
         """Erase sessions; gives the number of turns that went, and of their bytes."""
+        self._wait_for_workers(session_ids)
         writer = ModelWriter(self.database, self.connection, self.org_id)
         for session_id in sorted(session_ids):
             writer.erase(session_id)
@@ -270,6 +271,12 @@ class _Batch:
         for session_id in sorted(session_ids):
             writer.settle(session_id)
         return went
+
+    def _wait_for_workers(self, session_ids: Sequence[str]) -> None:
+        """Before anything else is locked: a worker that has one of them needs some of it too."""
+        mine = and_(claims.c.org_id == self.org_id, claims.c.session_id.in_(session_ids))
+        ask = select(claims.c.session_id).where(mine).order_by(claims.c.session_id)
+        self.connection.execute(ask.with_for_update()).all()
 
     def _forget_words_in_audit(self, session_ids: Sequence[str]) -> None:
         """That a session was tagged or corrected stays known, but not with which words."""
