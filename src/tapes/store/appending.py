@@ -317,9 +317,10 @@ class _Batch:
         """The numbers of turns that were erased, or whose session was erased after they began."""
         out: set[int] = set()
         for org, turns in by_org.items():
-            hashes = {request_hash(t.turn.request_id): n for n, t in turns if t.turn.request_id}
-            rows = connection.execute(_ERASED, {"hashes": list(hashes), "org": org}).scalars()
-            out |= {hashes[bytes(row)] for row in rows}
+            hashes = {n: request_hash(t.turn.request_id) for n, t in turns if t.turn.request_id}
+            asked = {"hashes": list(set(hashes.values())), "org": org}
+            gone = set(map(bytes, connection.execute(_ERASED, asked).scalars()))
+            out |= {n for n, hashed in hashes.items() if hashed in gone}
             named = {t.session_id for _, t in turns if t.session_id is not None}
             tombs = connection.execute(_TOMBS, {"sessions": list(named), "org": org})
             erased_at = {row.session_id: row.erased_at for row in tombs}
