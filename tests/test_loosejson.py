@@ -58,3 +58,9 @@ def test_numbers_that_json_cannot_say_are_packed_beside_integers_of_any_size(
     number: float,
 ) -> None:
     assert packed([2**64 + 1, number]).startswith(b"[18446744073709551617,")
+
+
+def test_a_number_that_no_json_can_say_is_read_as_its_name() -> None:
+    assert loose(b'[1e999, -1e999, NaN, Infinity, -Infinity, 1.5]') == [
+        "inf", "-inf", "nan", "inf", "-inf", 1.5,
+    ]  # fmt: skip

@@ -2,12 +2,14 @@
 
 Rule 1: what a strict reader refuses (a name twice, NaN, half a surrogate) is read as its sender
         most likely meant it. What nobody would understand is refused.
-Rule 2: what is read can be kept anywhere: no NUL and no half of a surrogate is left in it.
+Rule 2: what is read can be kept anywhere: no NUL and no half of a surrogate is left in it, and a
+        number that JSON cannot say is its name.
 
 Knows nothing of requests, keys or files.  Pure.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -29,9 +31,18 @@ def loose(data: bytes | str) -> Json:
             pass
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     try:
-        return storable(json.loads(text.removeprefix("\ufeff"), strict=False))
+        return storable(_reader.decode(text.removeprefix("\ufeff")))
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def _number(text: str) -> Json:
+    number = float(text)
+    return number if math.isfinite(number) else str(number)
+
+
+# Infinities are written out as numbers of many digits, too.
+_reader = json.JSONDecoder(strict=False, parse_float=_number, parse_constant=_number)
 
 
 def as_it_was_kept(text: str) -> Json:
