@@ -347,3 +347,29 @@ def test_more_than_any_row_can_have_finds_none_of_them(store: SqlStore, query: s
     project, ask = store.project(), Ask(where=parse(query))
     assert (project.sessions(ask).items, project.spans(ask).items) == ((), ())
     assert len(project.sessions(Ask(where=parse("since:99999999w"))).items) == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "number"),
+    [
+        ("meta.on:true", 1),
+        ("meta.off:false", 1),
+        ("meta.on:1", 0),
+        ("meta.n:3", 1),
+        ("meta.no:x", 0),
+    ],
+)
+def test_what_a_harness_said_is_found_as_json_writes_it(
+    store: SqlStore, query: str, number: int
+) -> None:
+    said_of_it = {"on": True, "off": False, "n": 3, "none": None}
+    fill(store, [chat(1, [said("user", "hi")], "yes", harness_metadata=said_of_it)])
+    assert len(store.project().sessions(Ask(where=parse(query))).items) == number
+
+
+def test_what_no_database_takes_is_asked_for_all_the_same(store: SqlStore) -> None:
+    fill(store, many(1, 1))
+    for query in ("model:a\0b", "name:\ud800", "has:error OR id:\0"):
+        assert (
+            store.project().spans(Ask(where=parse(query.replace("has:error OR ", "")))).items == ()
+        )

@@ -3,10 +3,12 @@
 import base64
 import os
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 from tapes.store.sqlite import open_sqlite
+from tests.proxies import PATIENCE_S
 from tests.turns import chat, said
 
 
@@ -23,4 +25,24 @@ def test_a_log_that_grew_while_somebody_read_is_given_back_to_the_disk(tmp_path:
     for number in range(7, 10):
         store.append([chat(number, [said("user", "short")], "ok")])
     assert os.path.getsize(f"{file}-wal") <= 17_000_000
+    store.close()
+
+
+def test_whoever_reads_for_long_makes_no_writer_wait_for_the_wiping_of_the_file(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "t.db"
+    store = open_sqlite(file)
+    store.append([chat(1, [said("user", "one")], "ok")])
+    with (
+        closing(sqlite3.connect(file, isolation_level=None)) as reader,
+        ThreadPoolExecutor() as two,
+    ):
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM raw_turns").fetchone()
+        store.append([chat(2, [said("user", "two")], "ok")])
+        wiped = two.submit(store.database.wipe)
+        assert wiped.result(PATIENCE_S) is False  # not yet: it is tried again later
+        reader.execute("COMMIT")
+    assert store.database.wipe() is True
     store.close()
