@@ -57,6 +57,7 @@ class Gathered:
         self._stamp: object = None
         self._pause = _FIRST_PAUSE_S
         self._timer: asyncio.TimerHandle | None = None
+        self._take_back: Callable[[], None] | None = None
         self._left = False
 
     # --- the request
@@ -93,8 +94,14 @@ class Gathered:
     def client_left(self) -> None:
         """The client closed."""
         self._left = True
+        self._wait_no_more()
+
+    def _wait_no_more(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._take_back is not None:
+            self._take_back()
+            self._take_back = None
 
     def client_is_slow(self, slow: bool) -> None:
         """Nothing has been sent to it yet."""
@@ -166,11 +173,10 @@ class Gathered:
             nonlocal woken
             if not woken and not self._left:
                 woken = True
-                if self._timer is not None:
-                    self._timer.cancel()
+                self._wait_no_more()
                 self._ask(busy.again)
 
-        self._desk.wait_for(self._cassette, busy.key, again)
+        self._take_back = self._desk.wait_for(self._cassette, busy.key, again)
         self._timer = asyncio.get_running_loop().call_later(self._pause, again)
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
 
