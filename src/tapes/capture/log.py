@@ -463,9 +463,22 @@ class Log:
             left = [*self._in_hand, *self._ready]
             self._in_hand = ()
             self._ready.clear()
+            self._spools = True  # whatever is being cleaned just now goes to the disk too
         self._put(left)
+        self._lose_what_is_left()
         if self._store is not None and not self._writing.is_alive():
             self._store.close()
+
+    def _lose_what_is_left(self) -> None:
+        """Count what nobody had the time to clean (rule 2)."""
+        while True:
+            try:
+                noticed = self._inbox.get_nowait()
+            except queue.Empty:
+                break
+            if noticed is not None:
+                self._lose(noticed, DropReason.SEM_FULL)
+        self._inbox.put(None)
 
 
 def _nobody() -> None:
