@@ -29,6 +29,11 @@ def loose(data: bytes | str) -> Json:
             return _fast_reader(data)
         except ValueError:
             pass
+    return _exactly(data)
+
+
+def _exactly(data: bytes | str) -> Json:
+    """The same by the reader that knows whole numbers of any size."""
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     try:
         return storable(_reader.decode(text.removeprefix("\ufeff")))
@@ -45,14 +50,20 @@ def _number(text: str) -> Json:
 _reader = json.JSONDecoder(strict=False, parse_float=_number, parse_constant=_number)
 
 
-def as_it_was_kept(text: str) -> Json:
-    """The value of a text that a store of ours wrote: nothing is left in it to make storable."""
-    if _fast_reader is not None:
+# What may be a whole number beyond 64 bits, which the fast reader takes for a fraction.
+_BEYOND = re.compile(r"[0-9]{20}|-[0-9]{19}")
+_BEYOND_IN_BYTES = re.compile(_BEYOND.pattern.encode())
+
+
+def as_it_was_kept(data: bytes | str) -> Json:
+    """The very value of a text that a store of ours wrote."""
+    beyond = _BEYOND.search(data) if isinstance(data, str) else _BEYOND_IN_BYTES.search(data)
+    if _fast_reader is not None and beyond is None:
         try:
-            return _fast_reader(text)
+            return _fast_reader(data)
         except ValueError:
             pass
-    return loose(text)
+    return _exactly(data)
 
 
 def packed(value: Json) -> bytes:
