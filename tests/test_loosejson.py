@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapes.jsontext import Json
-from tapes.loosejson import loose, packed
+from tapes.loosejson import as_it_was_kept, loose, packed
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -58,3 +58,16 @@ def test_numbers_that_json_cannot_say_are_packed_beside_integers_of_any_size(
     number: float,
 ) -> None:
     assert packed([2**64 + 1, number]).startswith(b"[18446744073709551617,")
+
+
+def test_a_number_that_no_json_can_say_is_read_as_its_name() -> None:
+    assert loose(b'[1e999, -1e999, NaN, Infinity, -Infinity, 1.5]') == [
+        "inf", "-inf", "nan", "inf", "-inf", 1.5,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64, -(2**63), -(2**63) - 1, 10**400])
+def test_what_was_kept_is_read_as_the_very_number(number: int) -> None:
+    text = packed({"n": number, "t": "plain"})
+    for kept in (text, text.decode()):
+        assert as_it_was_kept(kept) == {"n": number, "t": "plain"}

@@ -1,11 +1,17 @@
 """What the projector remembers of sessions: enough to be quick, and no more."""
 
+import threading
+from typing import Any
+
 import pytest
 
-from tapes.projector import Projector
+from tapes import projector
+from tapes.projector import Pace, Progress, Projector
 from tapes.rows import RawTurn
+from tapes.store.base import Placement
 from tapes.store.sql import SqlStore
-from tests.turns import raw_turn
+from tests.proxies import wait_until
+from tests.turns import chat, raw_turn, said
 
 ANSWER = {"choices": [{"message": {"role": "assistant", "content": "yes"}}]}
 
@@ -67,3 +73,58 @@ def test_a_session_that_is_remembered_is_derived_anew_where_nothing_came(store: 
     store.mark_dirty()
     progress = projector.drain()
     assert (progress.derived, progress.failed) == (1, 0)
+
+
+@pytest.mark.parametrize("number", ["1e999", "NaN", "9" * 400], ids=["infinite", "nan", "long"])
+@pytest.mark.parametrize("session", ["s", ""], ids=["named", "unnamed"])
+def test_a_number_that_no_json_can_say_harms_no_session(
+    store: SqlStore, number: str, session: str
+) -> None:
+    arguments = {"name": "f", "arguments": f'{{"n": {number}}}'}
+    asks = said("assistant", None, tool_calls=[{"id": "c1", "function": arguments}])
+    store.append([chat(1, [said("user", "go")], asks, session=session)])
+    worker = Projector(store)
+    worker.drain()
+    assert store.counts()["waiting"] == {"sessions": 0, "failed": 0, "unplaced": 0}
+    assert [trace.tool_calls for trace in store.project().traces().items] == [1]
+    assert list(worker.check()) == []
+
+
+def test_a_turn_that_nobody_can_read_is_set_aside_and_stops_no_other(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed = projector.placement_of
+
+    def broken(raw: RawTurn, *more: Any) -> Placement:
+        if raw.request_id == "r1":
+            raise RecursionError
+        return placed(raw, *more)
+
+    monkeypatch.setattr(projector, "placement_of", broken)
+    store.append([chat(n, [said("user", f"hi {n}")], "yes", session="") for n in (1, 2)])
+    Projector(store).drain()
+    assert [trace.user_prompt for trace in store.project().traces().items] == ["hi 2"]
+    assert store.project().skipped() == {"reducer_error": 1}
+
+
+def test_an_error_of_any_kind_does_not_end_the_projector(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, stop, worker = Projector.step, threading.Event(), Projector(store, pace=Pace(idle_ms=1))
+    times = iter((ValueError("odd"),))
+
+    def step(self: Projector, **how: bool) -> Progress:
+        for error in times:
+            raise error
+        return steps(self, **how)
+
+    monkeypatch.setattr(Projector, "step", step)
+    store.append([turn(0, 0)])
+    thread = threading.Thread(target=worker.run, args=(stop,))
+    thread.start()
+    try:
+        wait_until(lambda: store.project().sessions().items)
+    finally:
+        stop.set()
+        worker.wake()
+        thread.join()

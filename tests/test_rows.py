@@ -132,6 +132,8 @@ AT = 1785187951 * SECOND
         (RawTurn(meta={"ts_request": START, "elapsed_seconds": 0.5}), (AT, AT + SECOND // 2)),
         (RawTurn(meta={"ts_request": START, "elapsed_seconds": -1}), (AT, None)),
         (RawTurn(meta={"ts_request": START, "elapsed_seconds": 999999999}), (AT, None)),
+        (RawTurn(meta={"ts_request": START, "elapsed_seconds": 10**400}), (AT, None)),
+        (RawTurn(meta={"ts_request": START, "elapsed_seconds": float("nan")}), (AT, None)),
         (RawTurn(meta={"captured_at": END}, received_at=5), (AT + 2 * SECOND, None)),
         (RawTurn(meta=None, received_at=5), (5, None)),
     ],

@@ -70,3 +70,16 @@ def test_a_member_that_cannot_be_is_refused(name: str, value: object) -> None:
     form = json.loads(line_of(TURN)) | {name: value}
     with pytest.raises(ForeignFile):
         turn_of(json.dumps(form), "a.jsonl", "line 1")
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_a_number_that_json_cannot_say_is_refused_with_its_place(number: str) -> None:
+    line = line_of(replace(TURN, meta={"n": 17})).replace(":17}", f":{number}}}")
+    with pytest.raises(ForeignFile, match=r"a\.jsonl, line 7: it has a number"):
+        turn_of(line, "a.jsonl", "line 7")
+
+
+def test_a_name_that_no_database_takes_is_made_storable() -> None:
+    form = json.loads(line_of(TURN)) | {"request_id": "a\0b", "thread_id": "\ud800"}
+    turn = turn_of(json.dumps(form), "a.jsonl", "line 1")
+    assert (turn.request_id, turn.thread_id) == ("a\ufffdb", "\ufffd")

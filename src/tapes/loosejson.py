@@ -2,12 +2,14 @@
 
 Rule 1: what a strict reader refuses (a name twice, NaN, half a surrogate) is read as its sender
         most likely meant it. What nobody would understand is refused.
-Rule 2: what is read can be kept anywhere: no NUL and no half of a surrogate is left in it.
+Rule 2: what is read can be kept anywhere: no NUL and no half of a surrogate is left in it, and a
+        number that JSON cannot say is its name.
 
 Knows nothing of requests, keys or files.  Pure.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -27,21 +29,41 @@ def loose(data: bytes | str) -> Json:
             return _fast_reader(data)
         except ValueError:
             pass
+    return _exactly(data)
+
+
+def _exactly(data: bytes | str) -> Json:
+    """The same by the reader that knows whole numbers of any size."""
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     try:
-        return storable(json.loads(text.removeprefix("\ufeff"), strict=False))
+        return storable(_reader.decode(text.removeprefix("\ufeff")))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
-def as_it_was_kept(text: str) -> Json:
-    """The value of a text that a store of ours wrote: nothing is left in it to make storable."""
-    if _fast_reader is not None:
+def _number(text: str) -> Json:
+    number = float(text)
+    return number if math.isfinite(number) else str(number)
+
+
+# Infinities are written out as numbers of many digits, too.
+_reader = json.JSONDecoder(strict=False, parse_float=_number, parse_constant=_number)
+
+
+# What may be a whole number beyond 64 bits, which the fast reader takes for a fraction.
+_BEYOND = re.compile(r"[0-9]{20}|-[0-9]{19}")
+_BEYOND_IN_BYTES = re.compile(_BEYOND.pattern.encode())
+
+
+def as_it_was_kept(data: bytes | str) -> Json:
+    """The very value of a text that a store of ours wrote."""
+    beyond = _BEYOND.search(data) if isinstance(data, str) else _BEYOND_IN_BYTES.search(data)
+    if _fast_reader is not None and beyond is None:
         try:
-            return _fast_reader(text)
+            return _fast_reader(data)
         except ValueError:
             pass
-    return loose(text)
+    return _exactly(data)
 
 
 def packed(value: Json) -> bytes:

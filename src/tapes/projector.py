@@ -119,8 +119,8 @@ class Projector:
                     try:
                         progress = self.step()
                         pause = self._pace.idle_ms / 1000
-                    except TapesError as error:
-                        log.warning("the projector goes on later: %s", error.message)
+                    except Exception as error:  # noqa: BLE001  # it goes on, whatever it was
+                        _tell(error)
                         progress, pause = Progress(), min(pause * 2, 10.0)
                     if not progress.worked:
                         self._woken.wait(pause)
@@ -235,7 +235,7 @@ class Projector:
             if work is None:
                 return
             for org_id, raw in work.turns:
-                work.put(org_id, placement_of(raw, Memory().read(raw), work, org_id))
+                work.put(org_id, _placed(raw, work, org_id))
                 progress.placed += 1
 
     # --- proving
@@ -269,6 +269,13 @@ class Projector:
                 yield began, raw.id, call_id, goes_on_from(turn), marks_of(turn), placed
 
 
+def _tell(error: Exception) -> None:
+    if isinstance(error, TapesError):
+        log.warning("the projector goes on later: %s", error.message)
+    else:
+        log.error("the projector goes on later", exc_info=error)
+
+
 def _add(total: Progress, more: Progress) -> None:
     total.placed += more.placed
     total.derived += more.derived
@@ -279,6 +286,18 @@ def _add(total: Progress, more: Progress) -> None:
 def _size(raw: RawTurn) -> int:
     request = raw.exchange.request if raw.exchange is not None else None
     return len(request.body) if isinstance(request, Request) else 1000
+
+
+def _placed(raw: RawTurn, work: Placing, org_id: str) -> Placement:
+    """Where a turn belongs; one that nobody can read shows nowhere, and stops no other (rule 3)."""
+    try:
+        return placement_of(raw, Memory().read(raw), work, org_id)
+    except TapesError:
+        raise
+    except Exception:
+        log.exception("a turn cannot be placed")
+        reason = DropReason.REDUCER_ERROR
+        return Placement(raw.id, "", None, raw.started_at or raw.received_at, skipped=reason.value)
 
 
 def placement_of(raw: RawTurn, turn: Turn | DropReason, work: Placing, org_id: str) -> Placement:

@@ -9,7 +9,6 @@ Knows nothing of databases, of derivation or of the API.  Pure.
 """
 
 import hashlib
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -506,7 +505,7 @@ def _second_text(seconds: int) -> str:
 
 
 # A measured time that nobody waited for: it is not believed.
-_LONGEST_NS = 7 * 86_400 * 1_000_000_000
+_LONGEST_S = 7 * 86_400
 
 
 def moments(turn: RawTurn) -> tuple[int, int | None]:
@@ -529,7 +528,6 @@ def moments(turn: RawTurn) -> tuple[int, int | None]:
 def _elapsed(seconds: Json) -> int | None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
-    if not math.isfinite(seconds):
+    if not 0 < seconds <= _LONGEST_S:  # nor is what is no number
         return None
-    took = round(Decimal(str(seconds)) * 1_000_000_000)
-    return took if 0 < took <= _LONGEST_NS else None
+    return round(Decimal(str(seconds)) * 1_000_000_000) or None

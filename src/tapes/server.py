@@ -155,6 +155,7 @@ class ProxyServer:
     def _forget_answers(self) -> None:
         self._clients.known.clear()
         self.desk.memo.forget()
+        self.desk.keepers.forget()
 
     async def start(self) -> None:
         """Listen. Raises BadSetting where the address cannot be had."""

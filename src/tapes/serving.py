@@ -269,6 +269,8 @@ def _tidy(store: Store, stop: threading.Event) -> None:
                     store.project(org_id).retain(now=time.time_ns(), by="retention")
         except TapesError as error:
             log.warning("tidying goes on later: %s", error.message)
+        except Exception:  # it goes on, whatever it was
+            log.exception("tidying goes on later")
 
 
 def run(plan: Plan, ready: Callable[[Served], object]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from tapes.envelope import from_json, to_json
 from tapes.errors import BadEnvelope, DamagedTape, ForeignFile
 from tapes.exchange import Exchange, Request, Response, exchange_of, request_of, row_of
-from tapes.jsontext import Json, compact
+from tapes.jsontext import Json, compact, has_unwritable_float
 from tapes.loosejson import storable
 from tapes.redact import Redactor
 from tapes.rows import Outcome, RawTurn, Source
@@ -59,11 +59,13 @@ def turn_of(line: str | bytes, path: str, place: object) -> RawTurn:
         raise _wrong(path, place, f"it is no JSON ({error})") from error
     if not isinstance(form, dict) or form.get("kind") != KIND:
         raise _wrong(path, place, "it is no turn of a log")
+    if has_unwritable_float(form):
+        raise _wrong(path, place, "it has a number that JSON cannot say")
     version = form.get("v")
     if version != VERSION:
         raise _wrong(path, place, f"version {version!r}; this program knows {VERSION}")
     try:
-        texts = {name: str(form[name]) for name in _TEXTS if name in form}
+        texts = {name: storable(str(form[name])) for name in _TEXTS if name in form}
         times = {name: _moment(form[name]) for name in _TIMES if name in form}
         said: dict[str, Json] = {**texts, **times}
         return RawTurn(

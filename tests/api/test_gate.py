@@ -89,6 +89,7 @@ def test_tenants_are_kept_apart_on_every_route(store: SqlStore) -> None:
         assert [hit["span"]["session_id"] for hit in hits] == [ids[OURS]]
         assert [c["session_id"] for c in got(client, "/v1/changes")["items"]] == [ids[OURS]]
         assert got(client, "/v1/facets/model")["items"][0]["sessions"] == 1
+        assert sum(got(client, "/v1/status")["counts"]["source"].values()) == 1
         for org in (NO_ORG, THEIRS):
             other = ids[org]
             for below in ("", "/traces", "/raw_turns"):

@@ -1,7 +1,9 @@
 """Ends of answers: kept together, each told of its own, none lost."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -202,3 +204,27 @@ def test_what_fails_for_no_reason_that_is_known_is_told_and_the_others_are_kept(
     assert sorted(type(result).__name__ for result in told) == [
         "Exchange", "NoneType", "ZeroDivisionError"
     ]  # fmt: skip
+
+
+def test_a_tape_that_was_let_go_is_not_held_for_what_was_kept_on_it(tmp_path: Path) -> None:
+    class Own(JsonlTape):
+        """A tape that can be seen to go."""
+
+    told: list[object] = []
+
+    async def main() -> None:
+        keepers, tape = Keepers(Workers(2, "test")), Own(tmp_path / "t.jsonl")
+        kept: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        with Cassette(tape, "record", latch=True) as cassette:
+            keep(keepers, answered(cassette, 1), kept.set_result)
+            keepers.forget()  # not yet: somebody is at it
+            told.append(await asyncio.wait_for(kept, 30))
+        keepers.forget()
+        seen = weakref.ref(tape)
+        await asyncio.to_thread(keepers.close, 30)
+        del tape, cassette
+        gc.collect()
+        assert seen() is None
+
+    asyncio.run(main())
+    assert isinstance(told[0], Exchange)

@@ -71,6 +71,27 @@ def test_closing_keeps_what_came(open_store: OpenStore, tmp_path: Path) -> None:
     assert kept(open_store()) == number_of(50)
 
 
+def test_what_closing_leaves_no_time_for_is_counted_or_lies_on_disk(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    came, go_on, spool = threading.Event(), threading.Event(), Spool(tmp_path)
+    log = Log(lambda: store, spool, bounds=Bounds(closing_s=0.01))
+
+    def slowly(_: str) -> None:
+        came.set()
+        go_on.wait(10)
+
+    log.told_by(slowly)
+    log.notice(noticed("one"))
+    assert came.wait(10)
+    for text in ("two", "three"):
+        log.notice(noticed(text))
+    log.close()
+    assert log.counts()["lost"] == 2
+    go_on.set()
+    wait_until(lambda: spool.counts()["turns"] == 1)
+
+
 def test_who_derives_is_woken_when_something_is_kept(open_store: OpenStore, tmp_path: Path) -> None:
     woken = threading.Event()
     with logging(open_store, tmp_path) as log:

@@ -233,6 +233,8 @@ def test_the_same_call_through_two_proxies_of_one_tape_is_made_once(tmp_path: Pa
         ports = [int(proxy.address.rpartition(":")[2]) for proxy in (one, two)]
         answers = asked_at_once(ports, [chat("x")] * 6, gate)
         assert len(upstream.requests) == 1
+        # Nor is anything of those kept that waited for a call which never ended there.
+        wait_until(lambda: (one.desk.waiting, two.desk.waiting) == (0, 0))
     assert len(set(answers)) == 1
 
 
@@ -427,7 +429,8 @@ def test_a_client_that_leaves_while_its_request_is_decided_leaves_nothing_behind
         assert gate.arrived.acquire(timeout=10)
         with Raw(proxy) as waiting:  # for the call of the first
             waiting.send(request(chat("x")))
-            wait_until(lambda: proxy.desk.requests == 2)
+            wait_until(lambda: proxy.desk.waiting == 1)
+        wait_until(lambda: proxy.desk.waiting == 0)
         first.sock.close()
         gate.open.set()
         with Raw(proxy) as third:

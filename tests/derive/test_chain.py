@@ -113,6 +113,9 @@ def test_injected_context_is_known_by_how_it_begins(message: Message, kind: str)
         ('\u20ac$\u000f\nA\'B"\\\\"/', '"€$\\u000f\\nA\'B\\"\\\\\\\\\\"/"'),
         ({"\ufb33": 1, "\U0001f600": 2, "1": 4}, '{"1":4,"\U0001f600":2,"\ufb33":1}'),
         ([None, True, False], "[null,true,false]"),
+        # What no double, and no JSON, can say has an address all the same.
+        (10**400, "1e+400"),
+        ([float("inf"), float("nan")], '["Infinity","NaN"]'),
     ],
 )
 def test_the_text_of_a_value_is_rfc_8785s(value: Json, text: str) -> None:

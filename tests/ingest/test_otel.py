@@ -233,6 +233,18 @@ def test_one_bad_span_harms_no_other_and_is_named(store: SqlStore) -> None:
     assert sorted(raw.started_at or 0 for raw in turns(store)) == [month_ago, NOW]
 
 
+def test_what_is_no_list_and_no_number_is_rejected_or_kept_as_text(store: SqlStore) -> None:
+    odd = span("1")
+    odd["attributes"] = [{"key": "far", "value": {"doubleValue": 10**400}}]
+    with door(store) as client:
+        answer = post(client, request(odd))
+        none = post(client, {"resourceSpans": [{"scopeSpans": [{"spans": 5}]}]})
+    assert (answer.status_code, answer.json()) == (200, {})
+    assert none.json()["partialSuccess"]["errorMessage"] == "1 × no object"
+    (turn,) = turns(store)
+    assert turn.records["attributes"] == {"far": str(10**400)}
+
+
 def test_both_encodings_are_the_same_span(store: SqlStore) -> None:
     one = span("1", {"gen_ai.request.model": "m", "n": 5, "x": 1.5, "on": True, "l": ["a"]})
     data = in_protobuf(request(one))

@@ -144,3 +144,9 @@ def test_reference_answers_report_what_they_should(reference_data: Path) -> None
             counts.get("prompt_tokens", 0),
             counts.get("completion_tokens", 0),
         ), name
+
+
+@pytest.mark.parametrize("count", [-1, 10**12, 2**63, True])
+def test_a_count_that_nobody_can_have_made_is_unknown(count: int) -> None:
+    told = {"usage": {"prompt_tokens": count, "completion_tokens": 7}}
+    assert usage_of("application/json", json.dumps(told).encode()) == Usage(output=7)

@@ -124,6 +124,12 @@ def test_the_hosts_own_token_goes_no_further_however_it_was_sent() -> None:
     assert requests[-1].header("authorization") == "Bearer service-token"
 
 
+def test_a_token_beyond_ascii_is_known_as_the_hosts_own_as_well() -> None:
+    with hosted(access=Access(token_hash("h\u00f4te"))) as (host, service):
+        assert host.get(f"{PUBLIC}/x", Authorization="Bearer h\u00f4te").status == 200
+    assert service.last.header("authorization") is None
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [({"Host": "evil.example"}, 421), ({"Origin": "https://evil.example"}, 403)],
@@ -218,6 +224,28 @@ def test_a_service_cannot_speak_for_the_origin_that_it_shares_with_the_host() ->
     assert (got.header("content-security-policy") or "").startswith("sandbox ")
     assert "allow-same-origin" not in (got.header("content-security-policy") or "")
     assert got.header("x-content-type-options") == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "is_page"),
+    [
+        (["application/atom+xml; charset=utf-8"], True),
+        (["image/svg+xml"], True),
+        (["text/plain", "text/html"], True),
+        (["application/json, text/html"], True),
+        (["multipart/x-mixed-replace; boundary=x"], True),
+        (["application/json"], False),
+        (["text/event-stream"], False),
+    ],
+)
+def test_whatever_a_browser_may_run_is_put_in_a_sandbox(kinds: list[str], is_page: bool) -> None:
+    def script(_: Received, wire: Wire) -> None:
+        wire.head(200, [*(("Content-Type", kind) for kind in kinds), ("Content-Length", "2")])
+        wire.send(b"{}")
+
+    with hosted(script=script) as (host, _):
+        got = host.get(f"{PUBLIC}/x")
+    assert (got.header("content-security-policy") is not None) is is_page
 
 
 @pytest.mark.parametrize("status", [204, 304])

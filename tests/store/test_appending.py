@@ -2,12 +2,16 @@
 
 import multiprocessing
 import os
+import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from tapes.errors import UnavailableStore
 from tapes.rows import RawTurn
@@ -15,6 +19,7 @@ from tapes.store.appending import Appending
 from tapes.store.base import Kept, Receipt
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
+from tests.proxies import PATIENCE_S, wait_until
 from tests.turns import chat, said
 
 WRITERS = 12
@@ -99,6 +104,37 @@ def test_whoever_is_interrupted_before_he_writes_leaves_the_way_free(
         with pytest.raises(KeyboardInterrupt):
             store.append([turn(1)])
     assert [receipt.kept for receipt in store.append([turn(1)])] == [Kept.NEW]
+
+
+def test_whoever_is_interrupted_while_he_waits_holds_up_nobody(tmp_path: Path) -> None:
+    store, writing, go_on = open_sqlite(tmp_path / "t.db"), threading.Event(), threading.Event()
+    waits, main = store.database.writing, threading.main_thread().ident
+    assert main is not None
+
+    @contextmanager
+    def slowly() -> Iterator[Connection]:
+        writing.set()
+        go_on.wait(PATIENCE_S)
+        with waits() as connection:
+            yield connection
+
+    def interrupt() -> None:
+        wait_until(lambda: store._appending._wanted)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    store.database.writing = slowly  # type: ignore[method-assign]
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(store.append, [turn(1)])
+        assert writing.wait(PATIENCE_S)
+        threads.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            store.append([turn(2)])
+        go_on.set()
+        third = threads.submit(store.append, [turn(3)])
+        assert [r.kept for done in (first, third) for r in done.result(PATIENCE_S)] == [
+            Kept.NEW
+        ] * 2
+    store.close()
 
 
 def test_conversations_that_many_append_to_at_once_are_kept_to_the_byte(store: SqlStore) -> None:

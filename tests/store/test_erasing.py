@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Engine, event, select
 
 from tapes.envelope import Envelope
 from tapes.errors import UnknownId
@@ -16,7 +16,7 @@ from tapes.store.base import Correction, Kept, Noun, Policy
 from tapes.store.filters import parse
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
-from tapes.store.tables import metadata
+from tapes.store.tables import metadata, raw_turns
 from tests.turns import SECOND, chat, said
 
 CANARY = "CANARY-7f3a-quartz"
@@ -169,3 +169,60 @@ def test_retention_takes_the_oldest_and_leaves_what_is_pinned(store: SqlStore) -
     assert session_of(talks[3]) in left
     assert planned.sessions == 4 - len(left) > 0
     assert list(Projector(store).check()) == []
+
+
+@pytest.mark.row("D2")
+def test_a_turn_that_was_erased_stays_away_however_often_it_comes_at_once(store: SqlStore) -> None:
+    turn = chat(1, [said("user", CANARY)], "yes", session="")  # known by its call alone
+    store.append([turn])
+    Projector(store).drain()
+    (listed,) = store.project().sessions().items
+    store.project().erase([listed.session.id], reason="asked")
+    assert [receipt.kept for receipt in store.append([turn, turn])] == [Kept.ERASED] * 2
+
+
+def test_what_a_turn_takes_is_known_after_the_one_it_was_packed_against_is_gone(
+    store: SqlStore,
+) -> None:
+    first, second, _ = talk("s", " ".join(str(n * n) for n in range(1000)))
+    for turn in (first, second):
+        store.append([turn])
+    project = store.project()
+    project.correct(Correction(project.turns().items[-1].id, "bench", "other"))
+    Projector(store).drain()
+    other = session_id_of(Envelope(harness_id="bench", harness_session_id="other"))
+    project.erase([other], reason="asked")
+    with store.database.reading() as connection:
+        ask = select(raw_turns.c.stored_bytes, raw_turns.c.request, raw_turns.c.rest)
+        ((said_bytes, request, rest),) = connection.execute(ask).all()
+    assert said_bytes == len(request) + len(rest)
+
+
+def test_a_turn_that_is_placed_while_old_ones_are_erased_is_left(store: SqlStore) -> None:
+    store.append(talk("old", "old"))
+    Projector(store).drain()
+    store.append([chat(9, [said("user", "hello")], "yes", session="")])
+
+    def place(_: str, __: Sequence[str]) -> int:
+        return Projector(store).drain().placed and 0
+
+    store.when_erasing(place, tuple)
+    project = store.project()
+    project.set_policy(Policy(max_age_ns=1))
+    project.retain(now=time.time_ns())
+    (left,) = project.sessions().items
+    assert left.session.preview == "hello"
+    assert list(Projector(store).check()) == []
+
+
+def test_where_everything_is_kept_the_log_is_not_read_for_what_is_too_old(store: SqlStore) -> None:
+    store.append(talk("s", "words"))
+    asked = list[str]()
+    listener = lambda *told: asked.append(told[2])  # noqa: E731
+    event.listen(Engine, "before_cursor_execute", listener)
+    try:
+        assert store.project().retain(now=time.time_ns()).sessions == 0
+    finally:
+        event.remove(Engine, "before_cursor_execute", listener)
+    assert asked
+    assert not [sql for sql in asked if "raw_turns" in sql]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine, event, insert, select
@@ -20,6 +21,8 @@ from tapes.store.sqlite import open_sqlite
 from tapes.store.tables import spans
 from tests.contracts.test_store import fill, many
 from tests.turns import chat, said
+
+NOBODY = str(UUID(int=1))
 
 
 def lasting(number: int, seconds: float) -> RawTurn:
@@ -316,3 +319,57 @@ def test_of_very_many_spans_a_histogram_counts_a_sample(store: SqlStore) -> None
     assert sum(bar.rows for bar in every.bars) == number
     assert sum(bar.rows for bar in about.bars) == pytest.approx(number, rel=0.05)
     assert len(about.bars) == len(every.bars) == 4
+
+
+@pytest.mark.parametrize(
+    ("sort", "value", "tie"),
+    [
+        ("last_active", "9" * 30, NOBODY),
+        ("total_tokens", "-" + "9" * 30, NOBODY),
+        ("total_cost_usd", "NaN", NOBODY),
+        ("last_active", "1", "nobody"),
+    ],
+)
+def test_a_cursor_of_no_row_cannot_be_read(
+    store: SqlStore, sort: str, value: str, tie: str
+) -> None:
+    told = json.dumps({"sort": sort, "dir": "desc", "val": value, "id": tie})
+    cursor = base64.urlsafe_b64encode(told.encode()).decode().rstrip("=")
+    with pytest.raises(BadCursor):
+        store.project().sessions(Ask(sort=sort, cursor=cursor))
+
+
+@pytest.mark.parametrize(
+    "query", ["tokens:>99999999999999999999", "duration:>99999999w", "cost:>1e400"]
+)
+def test_more_than_any_row_can_have_finds_none_of_them(store: SqlStore, query: str) -> None:
+    fill(store, many(2, 1))
+    project, ask = store.project(), Ask(where=parse(query))
+    assert (project.sessions(ask).items, project.spans(ask).items) == ((), ())
+    assert len(project.sessions(Ask(where=parse("since:99999999w"))).items) == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "number"),
+    [
+        ("meta.on:true", 1),
+        ("meta.off:false", 1),
+        ("meta.on:1", 0),
+        ("meta.n:3", 1),
+        ("meta.no:x", 0),
+    ],
+)
+def test_what_a_harness_said_is_found_as_json_writes_it(
+    store: SqlStore, query: str, number: int
+) -> None:
+    said_of_it = {"on": True, "off": False, "n": 3, "none": None}
+    fill(store, [chat(1, [said("user", "hi")], "yes", harness_metadata=said_of_it)])
+    assert len(store.project().sessions(Ask(where=parse(query))).items) == number
+
+
+def test_what_no_database_takes_is_asked_for_all_the_same(store: SqlStore) -> None:
+    fill(store, many(1, 1))
+    for query in ("model:a\0b", "name:\ud800", "has:error OR id:\0"):
+        assert (
+            store.project().spans(Ask(where=parse(query.replace("has:error OR ", "")))).items == ()
+        )

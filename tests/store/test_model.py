@@ -5,13 +5,16 @@ from random import Random
 from string import ascii_letters
 from typing import Any
 
+import pytest
 from sqlalchemy import Engine, event
 
 from tapes.derive.deriver import derive
 from tapes.projector import Projector
 from tapes.rows import NO_ORG, Projection, Span, SpanKind
 from tapes.store.filters import parse
-from tapes.store.model import ModelWriter
+from tapes.store.model import ModelWriter, words_of
+from tapes.store.modelforms import row_as_kept
+from tapes.store.spantexts import said_by
 from tapes.store.sql import SqlStore
 from tests.turns import assistant, call, chat, messages, said, user
 
@@ -116,3 +119,11 @@ def test_ids_and_names_that_no_index_can_hold_are_told_by_their_beginning_and_ha
     assert {link.to_span_id for link in rows.links} >= {tool.span_id}
     assert store.mark_dirty() == 1
     assert projector.drain().changed == 0
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64, -(2**63) - 1, 10**30, 1e22, -0.0])
+def test_a_row_is_taken_out_of_the_index_with_the_words_with_which_it_came(number: float) -> None:
+    block = {"type": "tool_use", "tool_input": {"n": number, "t": "a\0b \ud800"}}
+    row = Span(trace_id="t", span_id="s", kind=SpanKind.TOOL, name="f", input=(block,))
+    kept = row_as_kept(row)
+    assert words_of(1, NO_ORG, said_by(kept)) == words_of(1, NO_ORG, said_by(row))

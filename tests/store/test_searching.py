@@ -68,6 +68,21 @@ def test_words_that_are_not_together_are_no_phrase(spoken: SqlStore) -> None:
     assert len(found(spoken, "café OR 天気")) == 3
 
 
+def test_what_stands_together_in_the_answer_alone_is_met_once(store: SqlStore) -> None:
+    store.append([chat(1, [said("user", "policy of refund")], "the refund policy")])
+    Projector(store).drain()
+    assert [hit.in_prompt for hit in store.project().search(parse('"refund policy"')).items] == [
+        False
+    ]
+
+
+def test_a_word_that_must_not_stand_there_may_not_stand_in_the_answer(store: SqlStore) -> None:
+    store.append([chat(1, [said("user", "refund please")], "no cat here")])
+    Projector(store).drain()
+    assert found(store, "refund -dog") == ["refund please"]
+    assert found(store, "refund -cat") == []
+
+
 def some_with(store: SqlStore, word: str, with_it: range, of: int) -> None:
     """So many sessions, each later than the one before, of which some have a word."""
     store.append([

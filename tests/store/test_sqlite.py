@@ -3,6 +3,7 @@
 import base64
 import os
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from tapes.errors import UnavailableStore
 from tapes.store.sqlite import open_sqlite
+from tests.proxies import PATIENCE_S
 from tests.turns import chat, said
 
 
@@ -56,4 +58,24 @@ def test_a_file_that_goes_while_it_is_written_to_keeps_no_turn(tmp_path: Path) -
     store = open_sqlite(tmp_path / "t.db")
     with pytest.raises(UnavailableStore, match="deleted"), store.database.writing():
         (tmp_path / "t.db").unlink()
+    store.close()
+
+
+def test_whoever_reads_for_long_makes_no_writer_wait_for_the_wiping_of_the_file(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "t.db"
+    store = open_sqlite(file)
+    store.append([chat(1, [said("user", "one")], "ok")])
+    with (
+        closing(sqlite3.connect(file, isolation_level=None)) as reader,
+        ThreadPoolExecutor() as two,
+    ):
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM raw_turns").fetchone()
+        store.append([chat(2, [said("user", "two")], "ok")])
+        wiped = two.submit(store.database.wipe)
+        assert wiped.result(PATIENCE_S) is False  # not yet: it is tried again later
+        reader.execute("COMMIT")
+    assert store.database.wipe() is True
     store.close()

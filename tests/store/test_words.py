@@ -80,6 +80,20 @@ def test_media_in_a_text_are_no_words() -> None:
     assert [each.text for each in said_by(span)] == ["look", "https://h.test/cat.png"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "text", "places"),
+    [
+        ("0 0", "0 \u00a80", [(0, 4)]),  # a blank that bears a mark
+        ("1", "\u00bd cup", [(0, 1)]),  # one character that is read as three
+        ("a b", "a \u3000 b", [(0, 5)]),
+    ],
+)
+def test_what_is_read_as_more_or_fewer_characters_has_its_place(
+    asked: str, text: str, places: list[tuple[int, int]]
+) -> None:
+    assert list(places_of(asked, text)) == places
+
+
 @given(st.text(max_size=60), st.text(min_size=1, max_size=8))
 def test_places_are_in_the_original_text_and_in_order(text: str, asked: str) -> None:
     places = list(places_of(asked, text))

@@ -1,15 +1,22 @@
 """What becomes of what derivers make of sessions, on both databases."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from tapes import projector
 from tapes.derive.deriver import derive
 from tapes.projector import Pace, Projector
 from tapes.rows import NO_ORG
+from tapes.store.postgres import open_postgres
 from tapes.store.sql import SqlStore
-from tests.turns import chat, said
+from tapes.store.sqlite import open_sqlite
+from tests.proxies import PATIENCE_S, wait_until
+from tests.turns import SECOND, START, chat, said
 
 LATER = 2**62
 
@@ -79,3 +86,54 @@ def test_what_was_set_aside_is_derived_anew_even_without_turns(store: SqlStore) 
     assert store.mark_dirty() == 4
     Projector(store).drain()
     assert store.counts()["waiting"] == {"sessions": 0, "failed": 0, "unplaced": 0}
+
+
+def test_what_is_erased_while_it_is_derived_stays_erased(tmp_path: Path) -> None:
+    store = open_sqlite(tmp_path / "tapes.db")
+    store.append([chat(1, [said("user", "hi")], "yes")])
+    with store.take(1, ready_at=LATER, overdue_at=LATER) as work:
+        (session,) = work.taken
+        rows = derive(store.turns_of(session.org_id, session.session_id)[1])
+        store.project().erase([session.session_id], reason="asked")
+        work.write(session, rows)
+    assert store.project().session(session.session_id) is None
+    assert store.project().spans().items == ()
+    store.close()
+
+
+def test_a_new_turn_of_a_session_erased_while_it_is_derived_is_derived(tmp_path: Path) -> None:
+    store = open_sqlite(tmp_path / "tapes.db")
+    store.append([chat(1, [said("user", "hi")], "yes")])
+    with store.take(1, ready_at=LATER, overdue_at=LATER) as work:
+        (session,) = work.taken
+        rows = derive(store.turns_of(session.org_id, session.session_id)[1])
+        store.project().erase([session.session_id], reason="asked")
+        begins = time.time_ns() / SECOND + 60 - START / SECOND
+        store.append([chat(2, [said("user", "fresh")], "yes", begins=begins)])
+        work.write(session, rows)
+    Projector(store).drain()
+    (trace,) = store.project().traces().items
+    assert trace.user_prompt == "fresh"
+    store.close()
+
+
+def test_whoever_erases_a_session_waits_for_the_worker_that_has_it(database: str) -> None:
+    store = open_postgres(database)
+    store.append([chat(1, [said("user", "hi")], "yes")])
+    with ThreadPoolExecutor() as threads:
+        with store.take(1, ready_at=LATER, overdue_at=LATER) as work:
+            (session,) = work.taken
+            rows = derive(store.turns_of(session.org_id, session.session_id)[1])
+            erased = threads.submit(store.project().erase, [session.session_id], reason="asked")
+            wait_until(lambda: waits_for_a_lock(store))
+            work.write(session, rows)
+        assert erased.result(PATIENCE_S).turns == 1
+    assert store.project().session(session.session_id) is None
+    assert store.project().spans().items == ()
+    store.close()
+
+
+def waits_for_a_lock(store: SqlStore) -> bool:
+    with store.database.reading() as connection:
+        ask = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(connection.execute(ask).scalar_one())

@@ -145,11 +145,12 @@ def _turns_of_proxy(project: Project, wanted: str) -> list[int]:
 
 @router.get("/v1/status", response_model=StateItem)
 def status(request: Request, core: TheCore, project: TheProject) -> Response:
-    """How the log is: what it holds, what waits, what shows nowhere and why."""
+    """How the log is: what it holds of a tenant, what waits, what shows nowhere and why."""
+    counts = core.store.counts(project.org_id)
     body = {
         "store": core.store.name,
         "seq": project.seq(),
-        "counts": {what: dict(numbers) for what, numbers in core.store.counts().items()},
+        "counts": {what: dict(numbers) for what, numbers in counts.items()},
         "skipped": dict(project.skipped()),
         "derives": core.projector is not None,
         "addresses": {str(door): address for door, address in core.addresses.items()},

@@ -83,18 +83,27 @@ class Desk:
             self._orders.pop(next(iter(self._orders)))
         return self._orders.setdefault(name, Order())
 
-    def wait_for(self, cassette: Cassette, key: str, wake: Callable[[], None]) -> None:
-        """Call `wake` when a live call for this key has come to an end here."""
-        self._waiting.setdefault((cassette.tape.path, key), []).append(wake)
+    def wait_for(
+        self, cassette: Cassette, key: str, wake: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Call `wake` when a live call for this key has come to an end here.
 
-    def waits_no_more(self, cassette: Cassette, key: str, wake: Callable[[], None]) -> None:
-        """Whoever waited was woken otherwise, or has left."""
+        The result takes the wish back: the call may be another process's, and never end here.
+        """
         name = (cassette.tape.path, key)
-        waiting = self._waiting.get(name, [])
-        if wake in waiting:
-            waiting.remove(wake)
-            if not waiting:
-                del self._waiting[name]
+        self._waiting.setdefault(name, []).append(wake)
+
+        def take_back() -> None:
+            others = [each for each in self._waiting.pop(name, ()) if each is not wake]
+            if others:
+                self._waiting[name] = others
+
+        return take_back
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for the calls of others."""
+        return sum(map(len, self._waiting.values()))
 
     def landed(self, cassette: Cassette, key: str) -> None:
         """A live call has come to an end, whatever came of it."""

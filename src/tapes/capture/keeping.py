@@ -87,6 +87,12 @@ class _Lane:
     is_making: bool = False
     is_putting: bool = False
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits, and nobody is at it."""
+        is_at_it = self.is_looked_after or self.is_making or self.is_putting
+        return not (self.unready or self.ready or is_at_it)
+
 
 class Keepers:
     """See above. To be made and used on the loop."""
@@ -132,6 +138,10 @@ class Keepers:
                 tape, not isinstance(tape, SharedTape), takes_many(tape)
             )
         return lane
+
+    def forget(self) -> None:
+        """Tapes were let go: those at which nothing is done are not held any more."""
+        self._lanes = {at: lane for at, lane in self._lanes.items() if not lane.is_idle}
 
     def _look_after(self, lane: _Lane) -> None:
         lane.is_looked_after = False

@@ -101,7 +101,7 @@ class Log:
         self._inbox: queue.SimpleQueue[Noticed | None] = queue.SimpleQueue()
         self._in_order = threading.Lock()  # for handing turns on: what came first goes first
         self._lock = threading.Condition()  # for all that follows
-        self._inbox_bytes = self._inbox_turns = 0
+        self._inbox_bytes = 0
         self._ready: deque[RawTurn] = deque()
         self._ready_bytes = 0
         self._in_hand: Sequence[RawTurn] = ()  # what the store is asked to keep just now
@@ -145,7 +145,6 @@ class Log:
             fits = self._inbox_bytes + size <= self._bounds.inbox_bytes and not self._closing
             if fits:
                 self._inbox_bytes += size
-                self._inbox_turns += 1
         if fits:
             self._inbox.put(noticed)
         else:
@@ -179,7 +178,6 @@ class Log:
                 self._hand_on(self._cleaned(some))
                 with self._lock:  # only now: what is in between is not forgotten by `is_idle`
                     self._inbox_bytes -= sum(noticed.size for noticed in some)
-                    self._inbox_turns -= len(some)
             self._relieve()
         with self._lock:
             self._all_came = True
@@ -462,7 +460,7 @@ class Log:
     def close(self) -> None:
         """Keep what came, as long as that takes no longer than it may; the rest lies on disk.
 
-        But what was not read by then holds secrets, and comes nowhere: how much that is, is said.
+        But what was not read by then may hold secrets, and comes nowhere: how much that is, is said.
         """
         if self._pid != os.getpid():
             return  # nothing came here, and what the parent has is the parent's
@@ -477,12 +475,26 @@ class Log:
             left = [*self._in_hand, *self._ready]
             self._in_hand = ()
             self._ready.clear()
-            unread = self._inbox_turns
-        if unread:
-            log.error("there was no time to read %d exchanges: they are kept if it comes", unread)
+            self._spools = True  # whatever is being cleaned just now goes to the disk too
         self._put(left)
+        if unread := self._lose_what_is_left():
+            log.error("there was no time to read %d exchanges: they are lost", unread)
         if self._store is not None and not self._writing.is_alive():
             self._store.close()
+
+    def _lose_what_is_left(self) -> int:
+        """Count what nobody had the time to clean (rule 2): it may hold secrets."""
+        lost = 0
+        while True:
+            try:
+                noticed = self._inbox.get_nowait()
+            except queue.Empty:
+                break
+            if noticed is not None:
+                self._lose(noticed, DropReason.SEM_FULL)
+                lost += 1
+        self._inbox.put(None)
+        return lost
 
 
 def _nobody() -> None:

@@ -56,7 +56,8 @@ class Gathered:
         self._digest: bytes | None = None
         self._stamp: object = None
         self._pause = _FIRST_PAUSE_S
-        self._wait_no_more: Callable[[], object] = _nothing
+        self._timer: asyncio.TimerHandle | None = None
+        self._take_back: Callable[[], None] | None = None
         self._left = False
 
     # --- the request
@@ -94,6 +95,13 @@ class Gathered:
         """The client closed."""
         self._left = True
         self._wait_no_more()
+
+    def _wait_no_more(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._take_back is not None:
+            self._take_back()
+            self._take_back = None
 
     def client_is_slow(self, slow: bool) -> None:
         """Nothing has been sent to it yet."""
@@ -159,19 +167,18 @@ class Gathered:
                 self.refuse(TapeFailed(f"the request could not be decided: {type(error).__name__}"))
 
     def _wait(self, busy: Busy) -> None:
-        def wait_no_more() -> None:
-            timer.cancel()
-            self._desk.waits_no_more(self._cassette, busy.key, again)
-            self._wait_no_more = _nothing
+        woken = False
 
         def again() -> None:
-            wait_no_more()
-            self._ask(busy.again)
+            nonlocal woken
+            if not woken and not self._left:
+                woken = True
+                self._wait_no_more()
+                self._ask(busy.again)
 
-        self._desk.wait_for(self._cassette, busy.key, again)
-        timer = asyncio.get_running_loop().call_later(self._pause, again)
+        self._take_back = self._desk.wait_for(self._cassette, busy.key, again)
+        self._timer = asyncio.get_running_loop().call_later(self._pause, again)
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
-        self._wait_no_more = wait_no_more
 
     # --- the answer
 
@@ -252,10 +259,6 @@ def watch_played(watch: Watch, body: bytes, exchange: Exchange) -> None:
     for piece in response.pieces:
         watch.piece(piece.data)
     watch.end(State.COMPLETE)
-
-
-def _nothing() -> None:
-    """It does not wait for anybody."""
 
 
 def _note_failure(result: object) -> None:

@@ -225,11 +225,16 @@ def _jcs(value: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """As ECMAScript writes the double that is nearest."""
-    number = float(value)
+    """As ECMAScript writes the double that is nearest; what is beyond all of them as it is."""
+    try:
+        number = Decimal(repr(float(value)))
+    except OverflowError:
+        number = Decimal(value)
     if number == 0:
         return "0"
-    sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
+    if not number.is_finite():
+        return json.dumps(str(number))  # which no JSON can say, and agents send all the same
+    sign, digits, exponent = number.normalize().as_tuple()
     text = "".join(map(str, digits))
     point = len(text) + int(exponent)
     if 0 < point <= 21:

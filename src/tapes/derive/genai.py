@@ -42,7 +42,7 @@ from tapes.providers.turn import (
     whole,
     word,
 )
-from tapes.providers.usage import Usage
+from tapes.providers.usage import Usage, believed
 from tapes.rows import SpanKind
 
 Attributes = Mapping[str, Json]
@@ -276,8 +276,7 @@ def usage_of(attributes: Attributes, model: str = "") -> Usage | None:
 
 
 def _count(attributes: Attributes, names: Sequence[str]) -> int | None:
-    number = whole(first(attributes, names))
-    return number if number is not None and 0 <= number < 2**53 else None
+    return believed(whole(first(attributes, names)))
 
 
 def _choices(messages: Sequence[tuple[Message, str]], reasons: Json) -> tuple[Choice, ...]:

@@ -156,7 +156,8 @@ def spans_of(raws: Iterable[RawTurn], known: Cache) -> tuple[list[Seen], list[Ra
     found = [
         _seen(raw, sorted(logs.get(key[:2], ()), key=_order), known) for key, raw in last.items()
     ]
-    lost = [raw for at, its in logs.items() for raw in its if not any(k[:2] == at for k in last)]
+    there = {key[:2] for key in last}
+    lost = [raw for at, its in logs.items() for raw in its if at not in there]
     return sorted(found, key=lambda seen: (seen.started, seen.trace_id, seen.id)), lost
 
 

@@ -8,6 +8,7 @@ Rule 2: a tool failed where its result says so, or where a shell's output tells 
 Knows nothing of traces or of threads.  Pure.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -71,7 +72,7 @@ def tool_status(tool: ToolUse) -> Status:
 
 
 _SHELLS = frozenset({"exec", "exec_command", "shell", "shell_command", "local_shell"})
-_EXITED = ("Process exited with code ", "Exit code: ")
+_EXITED = re.compile(r"(?:Process exited with code|Exit code:) (-?[0-9]{1,10})")
 
 
 def _exit_status(output: str) -> int | None:
@@ -85,10 +86,8 @@ def _exit_status(output: str) -> int | None:
         code = about.get("exit_code") if isinstance(about, dict) else None
         return code if isinstance(code, int) else None
     for line in output[:2000].splitlines():
-        for words in _EXITED:
-            rest = line.strip().removeprefix(words)
-            if rest != line.strip() and rest.lstrip("-").isdigit():
-                return int(rest)
+        if told := _EXITED.fullmatch(line.strip()):
+            return int(told[1])
     return None
 
 

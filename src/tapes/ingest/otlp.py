@@ -66,7 +66,8 @@ def _received(value: Json, outer: str, middle: str, inner: str, read: Json) -> R
         resource = _attributes(_object(of_resource, "resource").get("attributes"))
         for of_scope in dicts(of_resource.get(middle)):
             scope = _scope(_object(of_scope, "scope"))
-            for item in of_scope.get(inner) or ():
+            items = of_scope.get(inner) or []
+            for item in items if isinstance(items, list) else [items]:
                 try:
                     if not isinstance(item, dict):
                         raise Rejected("no object")
@@ -196,7 +197,10 @@ def _mapped(value: Json) -> Json:
 def _double(value: Json) -> Json:
     if isinstance(value, str):
         return value  # NaN and infinities are texts there
-    return float(value) if isinstance(value, int | float) else None
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return str(value)
 
 
 def _bytes(value: Json) -> Json:

@@ -33,7 +33,7 @@ from tapes.providers.turn import (
     whole,
     word,
 )
-from tapes.providers.usage import Usage
+from tapes.providers.usage import Usage, believed
 
 # Goes up with every change of what reducers make of the same bytes.
 VERSION = 1
@@ -253,17 +253,21 @@ def usage_of_form(form: Json, model: str = "") -> Usage | None:
     """The usage of its JSON form, or None where it counts nothing."""
     if not isinstance(form, dict):
         return None
-    asked, said = whole(form.get("prompt_tokens")), whole(form.get("completion_tokens"))
+
+    def count(name: str) -> int | None:
+        return believed(whole(form.get(name)))
+
+    asked, said = count("prompt_tokens"), count("completion_tokens")
     if asked is None and said is None:
         return None
     return Usage(
         asked,
         said,
-        whole(form.get("cache_read_input_tokens")),
-        whole(form.get("cache_creation_input_tokens")),
-        whole(form.get("reasoning_tokens")),
+        count("cache_read_input_tokens"),
+        count("cache_creation_input_tokens"),
+        count("reasoning_tokens"),
         model or None,
-        whole(form.get("cache_creation_1h_input_tokens")),
+        count("cache_creation_1h_input_tokens"),
     )
 
 

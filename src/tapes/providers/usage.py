@@ -5,6 +5,7 @@ Rule 1: input includes what came from the cache; cached and reasoning tokens are
 Rule 2: in a stream later counts replace earlier ones; a later zero undoes nothing, and what a
         later event leaves out stays.
 Rule 3: the count of output with which an Anthropic stream opens is a placeholder, not a count.
+Rule 4: a count that no model can have reached (or below zero) is not believed: it is unknown.
 
 Knows nothing of prices or tapes.  Pure.
 """
@@ -15,6 +16,13 @@ from dataclasses import dataclass
 from tapes.jsontext import Json
 from tapes.loosejson import loose
 from tapes.wire import frames_of
+
+_MOST = 10**9
+
+
+def believed(count: int | None) -> int | None:
+    """A count of tokens of one answer, where it can be one (rule 4)."""
+    return count if count is not None and 0 <= count <= _MOST else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +205,7 @@ def _count(usage: Json, *names: str) -> int | None:
     if not isinstance(usage, dict):
         return None
     found = (usage.get(name) for name in names)
-    return next((n for n in found if isinstance(n, int) and not isinstance(n, bool)), None)
+    return next((n for n in found if type(n) is int and believed(n) is not None), None)
 
 
 def _text(value: Json) -> str | None:

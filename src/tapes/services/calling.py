@@ -123,7 +123,7 @@ class Caller:
         if not self._tokens:
             return False
         scheme, _, token = authorization.partition(b" ")
-        given = token_hash(token.strip().decode("utf-8", "surrogateescape"))
+        given = token_hash(token.strip().decode("latin-1"))  # as whoever lets callers in reads it
         return scheme.lower() == b"bearer" and any(
             hmac.compare_digest(given, token) for token in self._tokens
         )

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"})
 # Types that a browser runs, shows as a page, or guesses at.
-_PAGES = (b"text/html", b"application/xhtml", b"image/svg", b"text/xml", b"application/xml")
+_PAGES = (b"text/html", b"text/xml", b"application/xml", b"text/xsl", b"multipart/")
 _SANDBOX = (b"content-security-policy", b"sandbox allow-scripts allow-forms allow-downloads")
 _NO_GUESS = (b"x-content-type-options", b"nosniff")
 _BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -326,6 +326,12 @@ def _length_of(headers: Headers) -> int:
 
 def _protection(headers: Headers) -> Headers:
     """What keeps a service's answer from acting as the host (rule 4)."""
-    kind = next((value.strip().lower() for name, value in headers if name == b"content-type"), b"")
+    # Of several types browsers take another than we would: one that is a page is enough.
+    said = b",".join(value for name, value in headers if name == b"content-type")
+    kinds = [kind.strip().lower() for kind in said.split(b",")]
     added = [] if any(name == _NO_GUESS[0] for name, _ in headers) else [_NO_GUESS]
-    return [*added, _SANDBOX] if not kind or kind.startswith(_PAGES) else added
+    return [*added, _SANDBOX] if any(map(_is_page, kinds)) else added
+
+
+def _is_page(kind: bytes) -> bool:
+    return not kind or kind.startswith(_PAGES) or b"+xml" in kind

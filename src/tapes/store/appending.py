@@ -56,6 +56,7 @@ class _Wanted:
     ready: Sequence[Ahead] = ()
     receipts: list[Receipt] | None = None
     error: BaseException | None = None
+    is_next: bool = False  # to write
     # Held until he is told: a lock costs a tenth of an event.
     told: threading.Lock = field(default_factory=threading.Lock)
 
@@ -90,17 +91,35 @@ class Appending:
         mine.told.acquire()
         with self._gate:
             self._wanted.append(mine)
-            writes, self._is_written = not self._is_written, True
+            mine.is_next, self._is_written = not self._is_written, True
             if self._all_came is not None and len(self._wanted) == self._expected:
                 self._all_came.release()
                 self._all_came = None
-        if not writes:
-            mine.told.acquire()
-        if not mine.is_over:
-            self._keep_for_all(mine)
+        try:
+            if not mine.is_next:
+                mine.told.acquire()
+            if not mine.is_over:
+                self._keep_for_all(mine)
+        except BaseException:
+            self._leave(mine)
+            raise
         if mine.error is not None:
             raise mine.error
         return mine.receipts or []
+
+    def _leave(self, mine: _Wanted) -> None:
+        """Interrupted while he waits: the others go on without him, whoever was to write."""
+        with self._gate:
+            if mine in self._wanted:
+                self._wanted.remove(mine)
+                if mine.is_next:
+                    self._hand_on()
+
+    def _hand_on(self) -> None:
+        self._is_written = bool(self._wanted)
+        if self._wanted:
+            self._wanted[0].is_next = True
+            self._wanted[0].told.release()  # it is not over: he is the next
 
     def _keep_for_all(self, mine: _Wanted) -> None:
         """Write what is wanted, and hand on to the first who wants more."""
@@ -120,9 +139,7 @@ class Appending:
             if mine in self._wanted:  # it failed before it was taken out
                 self._wanted.remove(mine)
             self._expected = len(some) + len(self._wanted)
-            self._is_written = bool(self._wanted)
-            if self._wanted:
-                self._wanted[0].told.release()  # it is not over: he is the next
+            self._hand_on()
         for each in some:
             if each is not mine:
                 each.told.release()
@@ -317,9 +334,10 @@ class _Batch:
         """The numbers of turns that were erased, or whose session was erased after they began."""
         out: set[int] = set()
         for org, turns in by_org.items():
-            hashes = {request_hash(t.turn.request_id): n for n, t in turns if t.turn.request_id}
-            rows = connection.execute(_ERASED, {"hashes": list(hashes), "org": org}).scalars()
-            out |= {hashes[bytes(row)] for row in rows}
+            hashes = {n: request_hash(t.turn.request_id) for n, t in turns if t.turn.request_id}
+            asked = {"hashes": list(set(hashes.values())), "org": org}
+            gone = set(map(bytes, connection.execute(_ERASED, asked).scalars()))
+            out |= {n for n, hashed in hashes.items() if hashed in gone}
             named = {t.session_id for _, t in turns if t.session_id is not None}
             tombs = connection.execute(_TOMBS, {"sessions": list(named), "org": org})
             erased_at = {row.session_id: row.erased_at for row in tombs}

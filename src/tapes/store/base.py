@@ -747,8 +747,8 @@ class Store(Protocol):
         """Add to the number of exchanges that became no turn: tenant, provider, reason."""
         ...
 
-    def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Turns by state and by outcome, drops by reason, what waits to be derived."""
+    def counts(self, org_id: str | None = None) -> Mapping[str, Mapping[str, int]]:
+        """Turns by state and by outcome, drops by reason, what waits: of a tenant, or of all."""
         ...
 
     # erasing

@@ -19,7 +19,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from tapes.jsontext import Json
-from tapes.loosejson import as_it_was_kept, loose, packed, storable
+from tapes.loosejson import as_it_was_kept, packed, storable
 from tapes.rows import NO_ORG
 from tapes.store.packing import spread, squeezed
 
@@ -129,7 +129,7 @@ def read(text: Any) -> Json:
     """The value of a JSON text; a driver may have read it already."""
     if isinstance(text, memoryview):
         text = bytes(text)
-    return loose(text) if isinstance(text, str | bytes) else text
+    return as_it_was_kept(text) if isinstance(text, str | bytes) else text
 
 
 class _JsonText(UserDefinedType[Any]):
@@ -165,7 +165,7 @@ def _read_or_none(value: Any) -> Json:
         return None
     if value == "[]":  # as most are
         return []
-    return as_it_was_kept(value) if type(value) is str else read(value)
+    return read(value)
 
 
 class ListOf(FunctionElement[Json]):

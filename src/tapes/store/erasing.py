@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, insert, select, update
 
 from tapes.loosejson import storable
 from tapes.store.appending import request_hash
@@ -119,7 +119,7 @@ class Erasing:
         for ids in chunks(loose):
             with self._database.writing() as connection:
                 batch = _Batch(self._database, connection, org_id, erasure_id)
-                batch.count(*batch.erase_turns(ids))
+                batch.count(*batch.erase_turns(batch.still_loose(ids)))
         self._forget()
         if self._database.is_small():
             self.finish()
@@ -244,6 +244,7 @@ class _Batch:
 
     def erase_sessions(self, session_ids: Sequence[str]) -> tuple[int, int]:
         """Erase sessions; gives the number of turns that went, and of their bytes."""
+        self._wait_for_workers(session_ids)
         writer = ModelWriter(self.database, self.connection, self.org_id)
         for session_id in sorted(session_ids):
             writer.erase(session_id)
@@ -271,6 +272,12 @@ class _Batch:
             writer.settle(session_id)
         return went
 
+    def _wait_for_workers(self, session_ids: Sequence[str]) -> None:
+        """Before anything else is locked: a worker that has one of them needs some of it too."""
+        mine = and_(claims.c.org_id == self.org_id, claims.c.session_id.in_(session_ids))
+        ask = select(claims.c.session_id).where(mine).order_by(claims.c.session_id)
+        self.connection.execute(ask.with_for_update()).all()
+
     def _forget_words_in_audit(self, session_ids: Sequence[str]) -> None:
         """That a session was tagged or corrected stays known, but not with which words."""
         session = self.database.json_text(audit.c.details, ("session",))
@@ -289,13 +296,18 @@ class _Batch:
         self.connection.execute(update(erasures).where(mine).values(more))
 
     def _turns_of(self, session_ids: Sequence[str]) -> list[int]:
-        ask = (
-            select(raw_turns.c.id)
-            .where(raw_turns.c.org_id == self.org_id, raw_turns.c.session_id.in_(session_ids))
-            .order_by(raw_turns.c.id)
-            .with_for_update()
+        return self._held(raw_turns.c.session_id.in_(session_ids))
+
+    def still_loose(self, ids: Sequence[int]) -> list[int]:
+        """Those of the turns that were not placed in a session since."""
+        return self._held(and_(raw_turns.c.id.in_(ids), raw_turns.c.session_id.is_(None)))
+
+    def _held(self, where: ColumnElement[bool]) -> list[int]:
+        """Turns that are ours to erase: nobody packs another against them from here on."""
+        ask = select(raw_turns.c.id).where(raw_turns.c.org_id == self.org_id, where)
+        return list(
+            self.connection.execute(ask.order_by(raw_turns.c.id).with_for_update()).scalars()
         )
-        return list(self.connection.execute(ask).scalars())
 
     def erase_turns(self, ids: Sequence[int]) -> tuple[int, int]:
         """Erase turns; gives their number and their bytes."""
@@ -335,9 +347,11 @@ class _Batch:
         """Pack a turn anew, without the one that it was packed against."""
         body = read_body(self.connection, self.org_id, turn_id)
         left, cuts = cut(body)
+        request = with_cuts(squeezed(left), cuts)
         values = {
             "way": 0, "base_id": None, "depth": 0, "prefix": 0, "suffix": 0,
-            "body_check": check_of(body), "request": with_cuts(squeezed(left), cuts),
+            "body_check": check_of(body), "request": request,
+            "stored_bytes": len(request) + func.length(raw_turns.c.rest),
         }  # fmt: skip
         mine = and_(raw_turns.c.org_id == self.org_id, raw_turns.c.id == turn_id)
         self.connection.execute(update(raw_turns).where(mine).values(values))
@@ -378,6 +392,8 @@ def _beyond(
     connection: Connection, org_id: str, policy: Policy, now: int
 ) -> tuple[list[str], list[int]]:
     """The sessions that are beyond a policy, oldest last, and turns without a session that are."""
+    if policy == Policy():  # nothing is, and to look at all turns takes long
+        return [], []
     of_log = (
         select(
             raw_turns.c.session_id.label("session_id"),

@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 
 from tapes.errors import BadQuery
+from tapes.rows import LATEST
 from tapes.store.base import Noun
 from tapes.store.filters import All, Condition, Field, Has, Not, Op, Some, Text
 from tapes.store.tables import (
@@ -537,33 +538,46 @@ def _text(value: str) -> str:
     return value
 
 
+def whole_number(value: str) -> int:
+    """A number that a column holds. Raises ValueError."""
+    if abs(found := int(value)) > LATEST:
+        raise ValueError("beyond all numbers of rows")
+    return found
+
+
+def _amount(value: str) -> Decimal:
+    if not (found := Decimal(value)).is_finite():
+        raise ValueError("not an amount")
+    return found
+
+
 SORTS: Mapping[Noun, Mapping[str, Sort]] = {
     Noun.SESSIONS: {
-        "last_active": Sort(sessions.c.last_seen_at, int),
-        "started_at": Sort(sessions.c.started_at, int),
-        "turn_count": Sort(sessions.c.turn_count, int),
-        "total_cost_usd": Sort(known(sessions.c.total_cost_usd), Decimal),
-        "total_tokens": Sort(known(sessions.c.total_tokens), int),
-        "duration_ns": Sort(sessions.c.duration_ns, int),
+        "last_active": Sort(sessions.c.last_seen_at, whole_number),
+        "started_at": Sort(sessions.c.started_at, whole_number),
+        "turn_count": Sort(sessions.c.turn_count, whole_number),
+        "total_cost_usd": Sort(known(sessions.c.total_cost_usd), _amount),
+        "total_tokens": Sort(known(sessions.c.total_tokens), whole_number),
+        "duration_ns": Sort(sessions.c.duration_ns, whole_number),
         "derived_status": Sort(sessions.c.derived_status, _text, True),
         "auth_subject": Sort(sessions.c.auth_subject, _text, True),
     },
     Noun.TRACES: {
-        "started_at": Sort(traces.c.started_at, int),
-        "duration_ns": Sort(known(traces.c.duration_ns), int),
-        "total_cost_usd": Sort(known(traces.c.total_cost_usd), Decimal),
-        "total_tokens": Sort(known(traces.c.total_tokens), int),
+        "started_at": Sort(traces.c.started_at, whole_number),
+        "duration_ns": Sort(known(traces.c.duration_ns), whole_number),
+        "total_cost_usd": Sort(known(traces.c.total_cost_usd), _amount),
+        "total_tokens": Sort(known(traces.c.total_tokens), whole_number),
     },
     Noun.SPANS: {
-        "started_at": Sort(spans.c.started_at, int),
-        "seq": Sort(spans.c.seq, int),
-        "duration_ns": Sort(known(spans.c.duration_ns), int),
-        "cost_usd": Sort(known(spans.c.cost_usd), Decimal),
-        "total_tokens": Sort(known(spans.c.total_tokens), int),
+        "started_at": Sort(spans.c.started_at, whole_number),
+        "seq": Sort(spans.c.seq, whole_number),
+        "duration_ns": Sort(known(spans.c.duration_ns), whole_number),
+        "cost_usd": Sort(known(spans.c.cost_usd), _amount),
+        "total_tokens": Sort(known(spans.c.total_tokens), whole_number),
     },
     Noun.TURNS: {
-        "id": Sort(raw_turns.c.id, int),
-        "received_at": Sort(raw_turns.c.received_at, int),
+        "id": Sort(raw_turns.c.id, whole_number),
+        "received_at": Sort(raw_turns.c.received_at, whole_number),
     },
 }
 TABLES: Mapping[Noun, Table] = {

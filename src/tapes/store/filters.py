@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tapes.errors import BadQuery
+from tapes.loosejson import storable
 
 
 class Op(StrEnum):
@@ -140,7 +141,7 @@ class _Token:
 
 def parse(text: str) -> Condition:
     """The condition that a text asks for. Raises BadQuery, which knows the position."""
-    reader = _Reader(_tokens(text), len(text))
+    reader = _Reader(_tokens(str(storable(text))), len(text))
     condition = reader.either(0)
     if reader.token is not None:
         raise _bad("this closes nothing", reader.token.place)

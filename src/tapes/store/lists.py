@@ -50,7 +50,16 @@ from tapes.store.base import (
 )
 from tapes.store.columns import ListOf
 from tapes.store.database import Database
-from tapes.store.fields import SORTS, TABLES, TIES, Context, Sort, compiled, uuid_range
+from tapes.store.fields import (
+    SORTS,
+    TABLES,
+    TIES,
+    Context,
+    Sort,
+    compiled,
+    uuid_range,
+    whole_number,
+)
 from tapes.store.filters import EVERYTHING, Condition
 from tapes.store.logreading import HEADS, head_of
 from tapes.store.modelforms import session_reader, span_of, trace_of
@@ -620,10 +629,7 @@ def _read_cursor(ask: Ask, name: str, sort: Sort, noun: Noun) -> _Place:
             raise BadCursor(
                 "the cursor is from an older version", "ask for the first page of this list again"
             )
-        tie = said["id"] if noun in (Noun.SESSIONS, Noun.TRACES) else int(said["id"])
-        if noun is Noun.SESSIONS:
-            tie = _uuid(said["id"])
-        return _Place(sort.read(said["val"]), tie)
+        return _Place(sort.read(said["val"]), _TIED[noun](said["id"]))
     except (ValueError, TypeError, KeyError, ArithmeticError, binascii.Error) as error:
         raise BadCursor(
             "the cursor cannot be read", "take it from next_cursor as it is, or leave it out"
@@ -635,3 +641,9 @@ def _uuid(text: str) -> str:
     if low is None or low != high:
         raise ValueError("not an id")
     return low
+
+
+# How the id of the last row is read from a cursor.
+_TIED: Mapping[Noun, Callable[[str], Any]] = {
+    Noun.SESSIONS: _uuid, Noun.TRACES: str, Noun.SPANS: whole_number, Noun.TURNS: whole_number,
+}  # fmt: skip

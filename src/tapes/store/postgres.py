@@ -41,7 +41,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, TSQUERY, TSVECTOR
 from sqlalchemy.types import Text
 
 from tapes.errors import TapesError, UnavailableStore, UnreadableStore, as_typed
-from tapes.loosejson import loose
+from tapes.loosejson import as_it_was_kept
 from tapes.store.columns import Id, JsonText, bytes_of_id
 from tapes.store.database import Database, Either, Every, Term, Wanted, WordIndex, Words
 from tapes.store.migrate import made_ready
@@ -315,7 +315,7 @@ def _is_told_something(connection: psycopg.Connection[Any]) -> bool:
 
 
 def _prepare(connection: psycopg.Connection[Any], _: Any) -> None:
-    set_json_loads(loose, connection)
+    set_json_loads(as_it_was_kept, connection)
     with connection.cursor() as cursor:
         # What is acknowledged is on the server's disk, whatever its own setting says.
         cursor.execute(

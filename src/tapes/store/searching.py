@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 
 from tapes.errors import BadCursor, BadQuery
-from tapes.rows import Span
+from tapes.rows import LATEST, Span
 from tapes.store.base import MOST, SHORTEST, Excerpt, Found, Hit, Noun, Page
 from tapes.store.database import Database, Either, Every, Term, Wanted
 from tapes.store.fields import uuid_range
@@ -351,9 +351,9 @@ class Search:
             known = held.get(place, {})
             prompts = [each.text for each in said if each.is_prompt]
             in_prompt = _holds(self.where, known, prompts)
-            if tier == _ELSEWHERE and in_prompt:
-                continue  # it came before
-            if in_prompt or _holds(self.where, known, [each.text for each in said]):
+            if in_prompt is not (tier == _IN_PROMPT):
+                continue  # it came before, or comes with the others
+            if _holds(self.where, known, [each.text for each in said]):
                 yield place, Hit(span, in_prompt, _excerpts(self.where, said))
 
     def _held(self, places: Sequence[int]) -> Mapping[int, Mapping[Field | Has, bool]]:
@@ -398,9 +398,10 @@ def _read_cursor(cursor: str) -> tuple[int, int | None]:
     if not cursor:
         return _IN_PROMPT, None
     tier, dot, below = cursor.partition(".")
-    if tier not in ("0", "1") or not dot or not (below == "" or below.isdecimal()):
+    is_place = below == "" or (below.isdecimal() and len(below) < 20)
+    if tier not in ("0", "1") or not dot or not is_place:
         raise BadCursor("the cursor cannot be read", "take it from next_cursor as it is")
-    return int(tier), int(below) if below else None
+    return int(tier), min(int(below), LATEST) if below else None
 
 
 # --- ids --------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, Table, func, select
 
 from tapes.errors import DamagedStore
 from tapes.rows import NO_ORG, RawTurn
@@ -136,27 +137,30 @@ class SqlStore:
 
     # --- counts
 
-    def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Numbers of all tenants together, by what they count; of a large log those of lately."""
-        return self._counts.of("", self._counted)
+    def counts(self, org_id: str | None = None) -> Mapping[str, Mapping[str, int]]:
+        """Numbers of a tenant, or of all together; of a large log those of lately."""
+        return self._counts.of(org_id, lambda: self._counted(org_id))
 
-    def _counted(self) -> Mapping[str, Mapping[str, int]]:
+    def _counted(self, org_id: str | None) -> Mapping[str, Mapping[str, int]]:
+        def of(statement: Select[Any], table: Table) -> Select[Any]:
+            return statement if org_id is None else statement.where(table.c.org_id == org_id)
+
         with self.database.reading() as connection:
             ask = connection.execute
             by: dict[str, dict[str, int]] = {"state": {}, "outcome": {}, "source": {}}
-            for *values, number in ask(_BY_KIND):
+            for *values, number in ask(of(_BY_KIND, raw_turns)):
                 for numbers, value in zip(by.values(), map(str, values), strict=True):
                     numbers[value] = numbers.get(value, 0) + number
             lost = select(drops.c.reason, func.sum(drops.c.number)).group_by(drops.c.reason)
-            by["drops"] = {reason: int(number) for reason, number in ask(lost)}
-            waiting = select(func.count()).select_from(dirty)
+            by["drops"] = {reason: int(number) for reason, number in ask(of(lost, drops))}
+            waiting = of(select(func.count()).select_from(dirty), dirty)
             unplaced = select(func.count()).where(
                 raw_turns.c.session_id.is_(None), raw_turns.c.placed.is_(None)
             )
             by["waiting"] = {
                 "sessions": ask(waiting.where(dirty.c.failed.is_(None))).scalar() or 0,
                 "failed": ask(waiting.where(dirty.c.failed.is_not(None))).scalar() or 0,
-                "unplaced": ask(unplaced).scalar() or 0,
+                "unplaced": ask(of(unplaced, raw_turns)).scalar() or 0,
             }
         return by
 

@@ -29,6 +29,7 @@ from sqlalchemy import (
     QueuePool,
     StaticPool,
     Text,
+    case,
     cast,
     column,
     create_engine,
@@ -225,7 +226,9 @@ class SqliteDatabase(Database):
     def json_text(self, column: Column[Any], path: tuple[str, ...]) -> ColumnElement[str]:
         """By SQLite's JSON functions."""
         place = "$" + "".join(f'."{name}"' for name in path)
-        return cast(func.json_extract(column, place), Text)
+        kind, found = func.json_type(column, place), cast(func.json_extract(column, place), Text)
+        # As JSON writes them; SQLite itself has no truth but 1 and 0.
+        return case((kind.in_(("true", "false")), kind), else_=found)
 
     def new_turn_ids(
         self, connection: Connection, count: int, org_ids: Sequence[str]
@@ -258,8 +261,14 @@ class SqliteDatabase(Database):
                     with self.writing() as connection:
                         if not step(connection):
                             break
-        with self._turnstile.turn(), closing(self._connect(read_only=False)) as connection:
+        with (
+            self._translated(),
+            self._turnstile.turn(),
+            closing(self._connect(read_only=False)) as connection,
+        ):
             connection.execute("PRAGMA incremental_vacuum").fetchall()
+            # Readers may be at it for long, and behind us all writers wait.
+            connection.execute("PRAGMA busy_timeout = 0")
             busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not busy
 

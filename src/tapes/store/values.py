@@ -1,6 +1,8 @@
 """What people type for numbers, money, lengths of time and moments.
 
-A `place` is where in a query it stands; what stands in none has no place to be told.
+A `place` is where in a query it stands; what stands in none has no place to be told. What is beyond
+all numbers that columns hold is the largest of them: it compares alike.
+
 Knows nothing of fields or databases.  Pure.
 """
 
@@ -8,13 +10,14 @@ import re
 from decimal import Decimal, InvalidOperation
 
 from tapes.errors import BadQuery
-from tapes.rows import nanoseconds
+from tapes.rows import LATEST, nanoseconds
 
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _UNITS = {
     "ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
     "d": 86_400 * 10**9, "w": 7 * 86_400 * 10**9,
 }  # fmt: skip
+_MOST = Decimal(LATEST)
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|h|d|w)?")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -24,9 +27,12 @@ def number(text: str, place: int | None = None) -> int:
     scale = _SCALES.get(text[-1:].lower(), 1) if text[-1:].isalpha() else 1
     digits = text[:-1] if text[-1:].isalpha() and text[-1:].lower() in _SCALES else text
     try:
-        return int(Decimal(digits) * scale)
-    except (InvalidOperation, OverflowError, ValueError):
-        raise _unread(f"{text!r} is not a number", place, "write 120, 10k or 1.5M") from None
+        amount = Decimal(digits)
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite():
+        raise _unread(f"{text!r} is not a number", place, "write 120, 10k or 1.5M")
+    return _bounded(amount, scale)
 
 
 def dollars(text: str, place: int | None = None) -> Decimal:
@@ -45,7 +51,7 @@ def length(text: str, place: int | None = None) -> int:
     found = _LENGTH.fullmatch(text.strip().lower())
     if found is None:
         raise _unread(f"{text!r} is not a length of time", place, "write 500ms, 2s, 3m, 1h or 2d")
-    return int(Decimal(found[1]) * _UNITS[found[2] or "s"])
+    return _bounded(Decimal(found[1]), _UNITS[found[2] or "s"])
 
 
 def moment(text: str, now: int, place: int | None = None) -> int:
@@ -56,7 +62,7 @@ def moment(text: str, now: int, place: int | None = None) -> int:
     if told is not None:
         return told
     if _LENGTH.fullmatch(text.strip().lower()) and not text.isdigit():
-        return now - length(text, place)
+        return max(now - length(text, place), 0)
     raise _unread(
         f"{text!r} is not a time", place, "write 2026-07-01, 2026-07-01T12:00:00Z or 24h (ago)"
     )
@@ -68,6 +74,12 @@ def truth(text: str, place: int | None = None) -> bool:
     if text.lower() not in said:
         raise _unread(f"{text!r} is neither yes nor no", place, "write yes or no")
     return said[text.lower()]
+
+
+def _bounded(amount: Decimal, scale: int) -> int:
+    """A whole number that a column holds. To make one of `1e999999` would take for ever."""
+    near = max(-_MOST, min(amount, _MOST))
+    return int(max(-_MOST, min(near * scale, _MOST)))
 
 
 def _unread(what: str, place: int | None, remedy: str) -> BadQuery:

@@ -133,12 +133,12 @@ def places_of(asked: str, text: str, *, as_prefix: bool = False) -> Iterator[tup
     wanted = even(folded(asked))
     if not wanted:
         return
-    plain, origins = _with_origins(text)
+    plain, origins, ends = _with_origins(text)
     at = plain.find(wanted)
     while at >= 0:
         end = at + len(wanted)
         if _begins(plain, at) and (as_prefix or _ends(plain, end)):
-            yield origins[at], origins[end]
+            yield origins[at], ends[end - 1]
             at = plain.find(wanted, end)
         else:
             at = plain.find(wanted, at + 1)
@@ -175,19 +175,19 @@ def _ends(text: str, end: int) -> bool:
     return end == len(text) or not (_is_of_word(text[end - 1]) and _is_of_word(text[end]))
 
 
-def _with_origins(text: str) -> tuple[str, list[int]]:
-    """The text as it is compared, and for every place in it the place in the original."""
-    out, origins = list[str](), list[int]()
+def _with_origins(text: str) -> tuple[str, list[int], list[int]]:
+    """The text as it is compared, and for every place in it where that begins and ends in the
+    original. One character may be several, and some are a blank with a mark on it.
+    """
+    out, origins, ends = list[str](), list[int](), list[int]()
     for start, cluster in _clusters(text):
-        if cluster.isspace():
-            if not out or out[-1] == " ":
-                continue
-            plain = " "
-        else:
-            plain = folded(cluster)
-        out += plain
-        origins += [start] * len(plain)
-    return "".join(out), [*origins, len(text)]
+        for char in folded(cluster):
+            plain = " " if char.isspace() else char
+            if plain != " " or (out and out[-1] != " "):
+                out.append(plain)
+                origins.append(start)
+                ends.append(start + len(cluster))
+    return "".join(out), origins, ends
 
 
 def _clusters(text: str) -> Iterator[tuple[int, str]]:

@@ -7,6 +7,8 @@ Rule 2: a session stays dirty until a derivation that saw its last turn was writ
         turns never wait for derivers.
 Rule 3: a session that cannot be derived or written harms no other: it is set aside until its next
         turn, with the reason.
+Rule 4: what was erased meanwhile is not written. On PostgreSQL whoever erases a session waits for
+        the worker that has it.
 """
 
 import logging
@@ -48,6 +50,8 @@ class TakenWork:
 
 
 _Made = tuple[Dirty, Projection]
+# A session, and since when it waits.
+_Name = tuple[str, str, int]
 
 
 class Working:
@@ -88,12 +92,25 @@ class Working:
         return tuple(Dirty(*row) for row in connection.execute(again))
 
     def _finish(self, connection: Connection, work: TakenWork) -> None:
+        waits = self._waiting(connection, work)
+        made = [each for each in work.made if _name(each[0]) in waits]
         # In one order, so that workers do not wait for each other in a circle.
-        made = sorted(work.made, key=lambda made: (made[0].org_id, made[0].session_id))
+        made.sort(key=lambda made: (made[0].org_id, made[0].session_id))
         for _, some in groupby(made, key=lambda made: made[0].org_id):
             self._write(connection, work, list(some))
         for session, why in work.failed:
-            self._set_aside(connection, session, why)
+            if _name(session) in waits:
+                self._set_aside(connection, session, why)
+
+    def _waiting(self, connection: Connection, work: TakenWork) -> set[_Name]:
+        """The sessions that still wait; one that was erased may wait again, since another time."""
+        keys = [(session.org_id, session.session_id) for session in work.taken]
+        if not keys:
+            return set()
+        ask = select(dirty.c.org_id, dirty.c.session_id, dirty.c.first_dirtied_at).where(
+            tuple_(dirty.c.org_id, dirty.c.session_id).in_(keys)
+        )
+        return {(row[0], row[1], row[2]) for row in connection.execute(ask)}
 
     def _write(self, connection: Connection, work: TakenWork, made: Sequence[_Made]) -> None:
         """Write sessions of a tenant together; where one of them is wrong, each by itself."""
@@ -145,6 +162,10 @@ class Working:
                     chosen |= {(row.org_id, row.session_id) for row in connection.execute(ask)}
             mark_dirty(self._database, connection, sorted(chosen), time.time_ns())
             return len(chosen)
+
+
+def _name(session: Dirty) -> _Name:
+    return session.org_id, session.session_id, session.first_dirtied_at
 
 
 def _version(session: Dirty) -> dict[str, Any]:

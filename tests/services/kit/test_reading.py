@@ -71,3 +71,12 @@ def test_a_cursor_that_does_not_move_is_an_error_and_no_loop() -> None:
         pytest.raises(BrokenAnswer, match="again"),
     ):
         list(ReadApi(server.url).sessions())
+
+
+def test_the_token_goes_to_nobody_to_whom_the_api_sends_us() -> None:
+    with serving(answer(b'{"session": {}}')) as other:
+        moved = answer(b"", status=302, headers=[("Location", f"{other.url}/v1/x")])
+        with serving(moved) as server:
+            ReadApi(server.url, token=Secret("sesame")).session("a")
+    (came,) = other.requests
+    assert b"sesame" not in came.head

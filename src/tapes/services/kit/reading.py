@@ -78,7 +78,8 @@ class ReadApi:
     def _asked(self, path: str) -> dict[str, Any] | None:
         request = urllib.request.Request(self._base + path, headers={"Accept": "application/json"})
         if self._token is not None:
-            request.add_header("Authorization", f"Bearer {self._token.reveal()}")
+            # It goes to nobody else, wherever this one sends us.
+            request.add_unredirected_header("Authorization", f"Bearer {self._token.reveal()}")
         try:
             with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:
                 found = json.loads(answer.read())
