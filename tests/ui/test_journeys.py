@@ -205,6 +205,7 @@ def test_services_tell_their_health_and_what_is_wrong(
     page = open_page(addresses["api"], "#/services")
     expect(page.get_by_text("cannot be reached", exact=False).first).to_be_visible()
     expect(page.get_by_text("up", exact=True).first).to_be_visible()
+    expect(page.get_by_text("/ping answered 200")).to_be_visible()
     page.get_by_role("button", name="Recheck all").click()
     expect(page.get_by_text("Asked again")).to_be_visible()
 
@@ -240,6 +241,14 @@ def test_the_first_five_minutes(from_nothing: dict[str, str], open_page: Open) -
     page.goto(address)
     page.reload()
     expect(page.get_by_role("heading", name="This session was erased")).to_be_visible()
+
+
+def test_how_to_capture_is_told_also_where_something_was_captured(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/start")
+    expect(page.get_by_role("heading", name="How to capture more")).to_be_visible()
+    expect(page.get_by_role("heading", name="Nothing was captured yet")).to_have_count(0)
 
 
 def _heads(page: Page) -> list[str]:

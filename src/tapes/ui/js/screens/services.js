@@ -57,7 +57,7 @@ function Service({ service, isOpen, recheck, busy }) {
       <${History} health=${health} />
       <dl class="facts"><dt>Routes</dt><dd><code>${service.route_prefix}</code></dd><dt>Document</dt><dd><a href=${service.openapi_path}>${service.openapi_path}</a> <span class="badge">${service.openapi_status}</span></dd>
         ${health.consecutive_failures > 0 && html`<dt>Failures</dt><dd class="bad">${health.consecutive_failures} in a row; last success <${When} at=${health.last_success} /></dd>`}
-        ${health.probe && html`<dt>Probe</dt><dd><code>${health.probe.path}</code> ${health.probe.status ?? 'no answer'}${health.probe.said && html`: <${Text}>${health.probe.said}</${Text}>`}</dd>`}
+        ${health.probe && html`<dt>Probe</dt><dd><code>${health.probe.path}</code> <${Text}>${health.probe.said || (health.probe.status ?? 'no answer')}</${Text}></dd>`}
         <dt>Reads</dt><dd>${service.depends.views.length ? service.depends.views.join(', ') : 'nothing of the log'}</dd>
         ${service.traffic && html`<dt>Traffic</dt><dd class="tnum">${Object.entries(service.traffic).filter(([, value]) => typeof value === 'number').map(([key, value]) => `${key.replaceAll('_', ' ')} ${f.count(value)}`).join(', ') || f.NONE}</dd>`}
         ${service.license && html`<dt>Licence</dt><dd>${service.license}</dd>`}</dl>
