@@ -176,3 +176,52 @@ def test_an_answer_that_breaks_off_is_an_error_and_not_a_shorter_one(
     page = open_page(addresses["api"], "ui/mark.svg")
     text = page.evaluate(SPANS)
     assert page.evaluate(READ, text[: int(len(text) * share)]) is None
+
+
+_MARKS = """async ([spans, zoom]) => {
+  const { clockOf, marksOf } = await import('/ui/js/parts/model.js');
+  const { mark } = await import('/ui/js/parts/format.js');
+  const clock = clockOf(spans.map(([begin, end]) => ({ begin: begin * 1e6, end: end * 1e6 })));
+  const place = (t) => clock.at(clock.begin + t);
+  return marksOf(clock, zoom).map(({ at, t, step }) => [mark(t, step), place(t), at]);
+}"""
+WHOLE = [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("spans", "zoom", "said"),
+    [
+        ([[7, 22.8]], WHOLE, ["0", "5 s", "10 s"]),
+        ([[0, 0.0123]], WHOLE, ["0", "5 ms", "10 ms"]),
+        ([[0, 7300]], WHOLE, ["0", "30 m", "1 h 0 m", "1 h 30 m"]),
+        ([[0, 100], [3700, 3800]], WHOLE, ["0", "1 m", "1 h 3 m"]),
+        ([[0, 100]], [0.5, 0.5004], ["50.00 s", "50.01 s", "50.02 s", "50.03 s"]),
+    ],
+    ids=["seconds", "milliseconds", "hours", "behind a gap", "near by"],
+)
+def test_the_marks_of_an_axis_are_round_times_where_they_are(
+    addresses: dict[str, str], open_page: Open, spans: Any, zoom: Any, said: list[str]
+) -> None:
+    page = open_page(addresses["api"])
+    marks = page.evaluate(_MARKS, [spans, zoom])
+    assert [text for text, _, _ in marks] == said
+    begin, end = zoom
+    for _, share, at in marks:
+        assert at == pytest.approx((share - begin) / (end - begin), abs=1e-6)
+
+
+def test_a_duration_that_rounds_up_is_said_in_the_next_unit(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    wanted = {
+        999_700: "1.0 ms",
+        9_960_000: "10 ms",
+        999_700_000: "1.00 s",
+        9_997_000_000: "10.0 s",
+        59_970_000_000: "1 m 0 s",
+        119_600_000_000: "2 m 0 s",
+        3_599_700_000_000: "1 h 0 m",
+    }
+    names = "(all) => import('/ui/js/parts/format.js').then((f) => all.map(f.duration))"
+    assert page.evaluate(names, list(wanted)) == list(wanted.values())

@@ -148,6 +148,39 @@ export function clockOf(spans, { fold = true } = {}) {
   return { at, gaps, begin: parts[0][0], end: parts[parts.length - 1][1], length };
 }
 
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
+const SIDE = 0.14;
+
+// The steps that a person counts in: so many of them that each has its room.
+function stepOf(span) {
+  const s = span / 1e6;
+  if (s > 86400) return 86400e6 * 2 ** Math.ceil(Math.log2(s / 86400));
+  if (s > 1) return STEPS.find((each) => each >= s) * 1e6;
+  const ten = 10 ** Math.floor(Math.log10(Math.max(span, 1)));
+  return ten * [1, 2, 5, 10].find((each) => each * ten >= span);
+}
+
+// The marks of an axis: round times since the beginning, each where it is, also behind a gap that is folded.
+export function marksOf(clock, [from, to]) {
+  const left = (share) => (share - from) / (to - from);
+  const step = stepOf((clock.length * (to - from)) / 5);
+  const gaps = clock.gaps.map((gap) => left(gap.left)).filter((each) => each >= 0 && each <= 0.96);
+  const marks = [];
+  let begin = clock.begin;
+  for (const gap of [...clock.gaps, { from: clock.end, to: clock.end }]) {
+    const seen = begin + Math.max(0, (from - clock.at(begin)) * clock.length);
+    for (let k = Math.ceil((seen - clock.begin) / step); clock.begin + k * step <= gap.from; k += 1) {
+      const at = left(clock.at(clock.begin + k * step));
+      if (at > 1) return marks;
+      const last = marks[marks.length - 1];
+      const isFree = gaps.every((each) => Math.abs(each - at) >= SIDE);
+      if (at >= 0 && at <= 0.92 && isFree && (!last || at - last.at >= SIDE)) marks.push({ at, t: k * step, step });
+    }
+    begin = gap.to;
+  }
+  return marks;
+}
+
 // Whether a call could use the provider's cache, and why not where that can be known.
 export function cacheOf(span, before) {
   const read = span.usage?.cache_read_input_tokens;

@@ -10,7 +10,7 @@ import { Detail } from '../parts/detail.js';
 import { Blocks } from '../parts/content.js';
 import { Gone } from '../parts/gone.js';
 import { gistOfSpan } from '../parts/gist.js';
-import { clockOf, kept, lasting, modelOf, modelling, rowsOf } from '../parts/model.js';
+import { clockOf, kept, lasting, marksOf, modelOf, modelling, rowsOf } from '../parts/model.js';
 import { inPieces } from '../parts/slices.js';
 import * as f from '../parts/format.js';
 
@@ -210,9 +210,8 @@ function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, se
 }
 
 function Axis({ clock, zoom: [from, to] }) {
-  const total = clock.length;
-  const marks = [0, 0.25, 0.5, 0.75];
-  return html`<span class="axis lane">${marks.map((mark) => html`<span key=${mark} class="tick" style=${{ left: `${mark * 100}%` }}>${mark === 0 && from === 0 ? '0' : f.duration((from + mark * (to - from)) * total * 1000)}</span>`)}
+  const marks = useMemo(() => marksOf(clock, [from, to]), [clock, from, to]);
+  return html`<span class="axis lane">${marks.map(({ at, t, step }) => html`<span key=${t} class="tick" style=${{ left: `${at * 100}%` }}>${f.mark(t, step)}</span>`)}
     ${clock.gaps.map((gap) => {
       const a = (100 * (gap.left - from)) / (to - from);
       return a >= 0 && a <= 96 && html`<span key=${gap.place} class="gaptext" style=${{ left: `${a}%` }} title=${`idle for ${f.duration(gap.idle * 1000)}, folded`}>⋯ ${f.duration(gap.idle * 1000)}</span>`;
