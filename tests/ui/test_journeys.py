@@ -167,7 +167,11 @@ def test_a_request_that_is_on_no_tape_is_announced_and_explained(
     assert refused.status_code >= 400
     expect(page.get_by_role("button", name="1 new session · show")).to_be_visible()
     page.get_by_role("link", name="Tapes", exact=True).last.click()
-    page.get_by_role("link", name="What is a unit test, on 2026-11-30?").first.click()
+    row = page.get_by_role("row").filter(has_text="What is a unit test, on 2026-11-30?").first
+    expect(row).to_contain_text("not on the tape")
+    page.get_by_role("link", name="tests/tapes/conversation.jsonl").click()
+    page.get_by_role("link", name="lately").click()
+    row.get_by_role("link").first.click()
     expect(page.get_by_role("heading", name="This request is not on the tape")).to_be_visible()
     expect(page.get_by_role("heading", name="Against the nearest recording")).to_be_visible()
     expect(page.get_by_text("CASSETTE_MODE=record").first).to_be_visible()

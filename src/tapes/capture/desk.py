@@ -121,6 +121,7 @@ class Desk:
         key: str | None = None,
         *,
         call: str = "",
+        refused: str = "",
     ) -> Watch | None:
         """Tell the watcher of an exchange, where there is one."""
         if self.watcher is None:
@@ -136,6 +137,7 @@ class Desk:
                 key,
                 asked.cassette.tape.path if asked.cassette else None,
                 call,
+                refused,
             )
         )
 

@@ -62,6 +62,10 @@ export function bytes(n) {
   return n < 1e9 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e9).toFixed(2)} GB`;
 }
 
+// Why a request got no answer. Others are said as they are named in docs/errors.md.
+const WHY = { miss: 'not on the tape', 'latch-closed': 'no live calls allowed', 'budget-exhausted': 'no live calls left', expired: 'too old' };
+export const whyRefused = (slug) => WHY[slug] || slug || 'refused';
+
 // Nanoseconds since 1970 as a BigInt would be exact; a microsecond is enough for bars.
 // Spans come in order, so most have the second of the one before.
 let second = '';
