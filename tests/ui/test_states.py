@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.ingest.spans import NOW
 
-from .conftest import Open
+from .conftest import Open, press
 
 UNFINISHED = f"#/trace/{'a' * 32}"
 NOT_RECEIVED = "b" * 16
@@ -208,6 +208,40 @@ def test_the_marks_of_an_axis_are_round_times_where_they_are(
     begin, end = zoom
     for _, share, at in marks:
         assert at == pytest.approx((share - begin) / (end - begin), abs=1e-6)
+
+
+_GAPS = """async ([step, calls]) => {
+  const { clockOf } = await import('/ui/js/parts/model.js');
+  const of = (kind, children) => ([from, to]) => (
+    { kind, begin: from * 1e6, end: to * 1e6, children });
+  const children = calls.map(of('llm', []));
+  const clock = clockOf([of('step', children)(step), ...children]);
+  return [clock.begin / 1e6, clock.end / 1e6, clock.gaps.map((gap) => gap.idle / 1e6)];
+}"""
+
+
+def test_a_step_around_all_calls_does_not_keep_long_idle_time_from_being_folded(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    begin, end, idle = page.evaluate(_GAPS, [[0, 4000], [[1, 11], [31, 41], [3641, 3650]]])
+    assert (begin, end) == (0, 4000)  # the step is seen whole
+    # It may have worked itself in the 20 seconds between the first two.
+    assert idle == pytest.approx([3600, 350], abs=0.1)
+
+
+def test_keys_zoom_about_the_span_that_is_selected(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/trace/trc_sample-coding-1?span=toolu_01")
+    row = page.get_by_role("treeitem", selected=True)
+    expect(row).to_contain_text("Bash")
+    for _ in range(4):
+        press(page, "+", "zoom")
+    expect(page.get_by_role("button", name="Whole time")).to_be_visible()
+    bar, axis = _box(row.locator(".bar2")), _box(page.locator(".axis"))
+    assert bar["x"] < axis["x"] + axis["width"]
+    assert bar["x"] + bar["width"] > axis["x"]
 
 
 def test_a_duration_that_rounds_up_is_said_in_the_next_unit(

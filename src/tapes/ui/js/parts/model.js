@@ -101,17 +101,36 @@ export function kept({ byId }, fits) {
   return { keep, found };
 }
 
+// Spans of time in order, with those that touch made one.
+function joined(times) {
+  const all = [];
+  for (const [from, to] of times.sort((a, b) => a[0] - b[0])) {
+    const last = all[all.length - 1];
+    if (last && from <= last[1]) last[1] = Math.max(last[1], to);
+    else all.push([from, to]);
+  }
+  return all;
+}
+
+// A step that holds others may work itself between them; for longer than this it rather waits.
+const WAITS = 60e6;
+const holds = (span) => span.kind !== 'llm' && span.kind !== 'tool' && span.children?.length > 0;
+const lasts = (span) => [span.begin, Math.max(span.end, span.begin + 1)];
+
 // Time without its long gaps: `at(t)` is between 0 and 1; `gaps` say where how much was left out.
 export function clockOf(spans, { fold = true } = {}) {
   const leaves = spans.filter((span) => span.kind !== 'agent' && span.kind !== 'missing');
-  const marks = (leaves.length ? leaves : spans).map((span) => [span.begin, Math.max(span.end, span.begin + 1)]).sort((a, b) => a[0] - b[0]);
-  if (!marks.length) return { at: () => 0, gaps: [], begin: 0, end: 0, length: 1 };
-  const busy = [];
-  for (const [from, to] of marks) {
-    const last = busy[busy.length - 1];
-    if (last && from <= last[1]) last[1] = Math.max(last[1], to);
-    else busy.push([from, to]);
-  }
+  const steps = leaves.filter(holds);
+  const ends = steps.flatMap(({ begin, end }) => [[begin, begin + 1], [Math.max(begin, end - 1), Math.max(begin + 1, end)]]);
+  const marks = (leaves.length ? leaves.filter((span) => !holds(span)) : spans).map(lasts);
+  if (!marks.length && !ends.length) return { at: () => 0, gaps: [], begin: 0, end: 0, length: 1 };
+  const busy = joined([...marks, ...ends]);
+  const within = joined(steps.map(lasts));
+  let step = 0;
+  const isWithin = (from, to) => {
+    while (step < within.length && within[step][1] < to) step += 1;
+    return step < within.length && within[step][0] <= from;
+  };
   const working = busy.reduce((sum, [from, to]) => sum + to - from, 0);
   const longest = Math.max(2e6, working * 0.25);
   const room = Math.max(working * 0.04, 1);
@@ -122,7 +141,7 @@ export function clockOf(spans, { fold = true } = {}) {
     if (i > 0) {
       const before = busy[i - 1][1];
       const idle = from - before;
-      const isFolded = fold && idle > longest;
+      const isFolded = fold && idle > longest && (idle > WAITS || !isWithin(before, from));
       const width = isFolded ? room : idle;
       parts.push([before, from, place, width]);
       if (isFolded) gaps.push({ from: before, to: from, place, width, idle });
