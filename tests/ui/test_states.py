@@ -230,6 +230,17 @@ def test_a_step_around_all_calls_does_not_keep_long_idle_time_from_being_folded(
     assert idle == pytest.approx([3600, 350], abs=0.1)
 
 
+@pytest.mark.parametrize(("heat", "column"), [("cost", 2), ("duration", 3)])
+def test_heat_colours_the_column_that_it_is_of(
+    addresses: dict[str, str], open_page: Open, heat: str, column: int
+) -> None:
+    page = open_page(addresses["api"], f"#/trace/trc_sample-coding-1?view=tree&heat={heat}")
+    cells = page.get_by_role("treeitem").filter(has_text="I run the test").locator("> span")
+    expect(cells).to_have_count(4)
+    warm = "(cells) => cells.map((cell) => cell.style.getPropertyValue('--warm') !== '')"
+    assert cells.evaluate_all(warm) == [number == column for number in range(4)]
+
+
 def test_keys_zoom_about_the_span_that_is_selected(
     addresses: dict[str, str], open_page: Open
 ) -> None:
