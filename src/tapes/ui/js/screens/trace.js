@@ -186,7 +186,7 @@ function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, se
     const a = left(span.begin);
     const b = left(span.end);
     const warm = warmth(span);
-    const glow = warm ? { '--warm': `${Math.round(warm * 70)}%` } : undefined;
+    const glow = warm ? { '--warm': `${Math.round(warm * 50)}%` } : undefined;
     const isDear = heat === 'cost';
     return html`<div key=${span.span_id} id=${`span-${i}`} role="treeitem" aria-level=${depth + 1} aria-selected=${String(span.span_id === chosen)} aria-expanded=${span.children.length ? String(isOpen) : undefined}
         class=${`sr-row ${view} ${span.span_id === chosen ? 'at' : ''} ${span.status === 'error' ? 'bad-row' : ''} ${found && !found.has(span.span_id) ? 'around' : ''}`} style=${{ top: `${top}px`, height: `${HEIGHT}px` }} onClick=${() => choose(span.span_id)}>
