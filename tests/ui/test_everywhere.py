@@ -22,6 +22,7 @@ SCREENS = {
     "sessions": ("#/sessions", "The invoice test fails"),
     "sheet": ("#/spans?q=type:tool", "get_weather"),
     "trace": ("#/trace/trc_sample-coding-1?span=toolu_01", "assert 41.99 == 42.00"),
+    "chunks": ("#/trace/trc_sample-coding-1?span=llm_sample-coding-2&tab=chunks", "message_start"),
     "heat": ("#/trace/trc_sample-coding-1?view=tree&heat=cost&span=llm_sample-coding-2", "$0.0058"),
     "tapes": ("#/tapes", "conversation.jsonl"),
     "miss": ("#/miss/9", "Likely cause"),
