@@ -376,6 +376,8 @@ def _failure(
     why = _reason(error)
     if answered:
         return BrokenAnswer(f"the answer of {subject} broke off: {why}")
+    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientResponseError):
+        return Unreachable(f"{subject} was reached, but {why}")
     return Unreachable(f"{subject} cannot be reached: {why}")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from tapes.access import token_hash
 from tapes.api.keys import Keys
-from tapes.cassette import Cassette
+from tapes.cassette import Cassette, Refusal
 from tapes.exchange import Request
 from tapes.rows import Outcome, RawTurn
 from tapes.store.sqlite import open_sqlite
@@ -40,7 +41,7 @@ def refused_turn(asked: dict[str, Any]) -> RawTurn:
     assert turn.exchange is not None
     assert isinstance(turn.exchange.request, Request)
     sent = replace(turn.exchange.request, headers=(("content-type", "application/json"),))
-    told = {"tape": TAPE, "refused": "cassette-miss"}
+    told = {"tape": TAPE, "refused": "miss"}
     return replace(turn, exchange=replace(turn.exchange, request=sent), meta=told)
 
 
@@ -62,6 +63,23 @@ def test_a_tape_tells_what_was_served_and_what_nobody_used(
         assert whole["models"] == {"gemma-3-270m": 4}
 
 
+def test_a_tape_tells_what_the_log_saw_of_it_since_its_latest_run(
+    asked: dict[str, Any], in_tmp_path: Path
+) -> None:
+    store = open_sqlite(in_tmp_path / "log.db")
+    miss = replace(refused_turn(asked), received_at=time.time_ns())
+    elsewhere = replace(miss, request_id="2", meta={"tape": "tapes/other.jsonl"})
+    store.append([miss, elsewhere, replace(miss, request_id="3", outcome=Outcome.REPLAYED)])
+    with served(store) as client:
+        since = got(client, "/v1/tapes/contents", tape=TAPE)["since"]
+        assert since == {"served": 1, "refused": 1, "more": False}
+        with Cassette(TAPE, "replay") as cassette:
+            assert isinstance(cassette.decide({"model": "nobody"}), Refusal)
+        whole = got(client, "/v1/tapes/contents", tape=TAPE)
+        assert whole["refused"] == 1
+        assert whole["since"] == {"served": 0, "refused": 0, "more": False}
+
+
 @pytest.mark.parametrize("path", ["../log.db", "/etc/passwd", "log.db", "tapes/none.jsonl"])
 def test_nothing_is_opened_that_was_not_found(
     asked: dict[str, Any], in_tmp_path: Path, path: str
@@ -77,7 +95,7 @@ def test_a_miss_shows_what_differs_and_what_it_likely_comes_from(
     store.append([refused_turn(asked | {"model": "another"})])
     with served(store) as client:
         (found,) = got(client, "/v1/misses")["items"]
-        assert (found["tape"], found["refused"]) == (TAPE, "cassette-miss")
+        assert (found["tape"], found["refused"]) == (TAPE, "miss")
         assert (found["model"], found["said"]) == ("another", asked["messages"][-1]["content"])
         miss = got(client, f"/v1/misses/{found['id']}")
         explained = miss["explanation"]

@@ -160,6 +160,7 @@ def test_recorded_replayed_and_refused_calls_are_told_apart(tmp_path: Path) -> N
         refused = turns_of(tmp_path, log, 1)[-1]
     outcomes = [turn.outcome for turn in (recorded, replayed, refused)]
     assert outcomes == [Outcome.RECORDED, Outcome.REPLAYED, Outcome.REFUSED]
+    assert refused.meta["refused"] == "miss"
     assert recorded.request_id != replayed.request_id
     assert recorded.exchange is not None
     assert replayed.exchange is not None

@@ -89,8 +89,17 @@ def test_a_rejected_source_has_a_code_times_a_count_and_a_remedy() -> None:
     assert problem["count"] >= 2
     assert problem["since"] < problem["last"] < problem["next_attempt"]
     assert problem["problems"][0]["field"] == "#/paths/~1elsewhere"
-    assert "tapes cassette validate" in problem["remedy"]
+    assert problem["remedy"].endswith(f"tapes cassette validate {service.source}")
     assert said["sources"][0]["health"]["state"] == "degraded"
+
+
+def test_a_remedy_tells_nothing_that_its_source_must_hide() -> None:
+    wrong = document({"/elsewhere": {}})
+    with serving_service(wrong) as service, hosting(f"{service.source}?key=hush") as host:
+        host.recheck()
+        (problem,) = host.discovery()["problems"]
+    assert "hush" not in str(problem)
+    assert problem["remedy"].endswith("tapes cassette validate URL")
 
 
 @pytest.mark.row("C5")

@@ -50,6 +50,15 @@ def test_a_toml_alone_is_judged_with_its_lines_and_its_digest() -> None:
 
 
 @pytest.mark.row("C13")
+def test_a_manifest_that_is_there_and_wrong_is_not_said_to_be_missing() -> None:
+    wrong = {"cassette": {"name": "summary", "version": "1.0.0"}, "depends": {"core": "v1"}}
+    with serving_service({**document(), "x-tapes-cassette": wrong}) as service:
+        points = judged(service.source)
+    assert "kind: is missing" in points[checking.EMBEDDED].details[0]
+    assert points[checking.EMBEDDED].remedy.startswith("mend those fields of x-tapes-cassette")
+
+
+@pytest.mark.row("C13")
 def test_views_and_tables_are_the_administrators_and_said_to_be() -> None:
     text = TOML + 'views = ["spans"]\n[[tables]]\nname = "notes"\n'
     points, _ = check_toml(text, ["v1"])

@@ -22,6 +22,8 @@ SCREENS = {
     "sessions": ("#/sessions", "The invoice test fails"),
     "sheet": ("#/spans?q=type:tool", "get_weather"),
     "trace": ("#/trace/trc_sample-coding-1?span=toolu_01", "assert 41.99 == 42.00"),
+    "chunks": ("#/trace/trc_sample-coding-1?span=llm_sample-coding-2&tab=chunks", "message_start"),
+    "heat": ("#/trace/trc_sample-coding-1?view=tree&heat=cost&span=llm_sample-coding-2", "$0.0058"),
     "tapes": ("#/tapes", "conversation.jsonl"),
     "miss": ("#/miss/9", "Likely cause"),
     "services": ("#/services", "cannot be reached"),
@@ -186,3 +188,52 @@ def test_a_token_is_asked_for_once(tmp_path: Path, open_page: Open) -> None:
         expect(page.get_by_role("row").filter(has_text="The invoice test")).to_be_visible()
         expect(dialog).to_have_count(0)
     store.close()
+
+
+def test_the_head_of_a_turn_with_an_error_stays_in_one_row(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], viewport={"width": 1280, "height": 800})
+    session_of(page, "The invoice test fails")
+    head = page.get_by_role("article", name="Turn 1", exact=True).locator("header").first
+    box = head.bounding_box()
+    assert box is not None
+    assert box["height"] < 40
+
+
+def test_a_list_that_finds_nothing_says_so_in_the_middle(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/sessions?q=nobodysaidthis")
+    said = page.get_by_role("heading", name="No sessions match").bounding_box()
+    assert said is not None
+    assert said["x"] + said["width"] / 2 == pytest.approx(1400 / 2, abs=2)
+
+
+def test_a_filter_that_cannot_be_read_is_told_in_the_same_width_whatever_it_says(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/sessions?q=model:(")
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("has no value")
+    short = alert.bounding_box()
+    page.goto(f"{addresses['api']}/#/sessions?q=colour:red")
+    expect(alert).to_contain_text("harness_session")
+    long = alert.bounding_box()
+    assert short is not None
+    assert long is not None
+    assert (short["x"], short["width"]) == (long["x"], long["width"])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_api_reference_has_the_theme_of_the_page(
+    addresses: dict[str, str], open_page: Open, scheme: str
+) -> None:
+    page = open_page(addresses["api"], "ui/reference.html", color_scheme=scheme)
+    expect(page.get_by_text("/v1/sessions", exact=True).first).to_be_visible()
+    for name in (".refbar", "body"):
+        ground = page.evaluate(
+            f"getComputedStyle(document.querySelector('{name}')).backgroundColor"
+        )
+        red, green, blue = map(int, re.findall(r"\d+", ground)[:3])
+        assert (red + green + blue < 300) == (scheme == "dark"), (name, ground)

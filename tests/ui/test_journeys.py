@@ -167,7 +167,11 @@ def test_a_request_that_is_on_no_tape_is_announced_and_explained(
     assert refused.status_code >= 400
     expect(page.get_by_role("button", name="1 new session · show")).to_be_visible()
     page.get_by_role("link", name="Tapes", exact=True).last.click()
-    page.get_by_role("link", name="What is a unit test, on 2026-11-30?").first.click()
+    row = page.get_by_role("row").filter(has_text="What is a unit test, on 2026-11-30?").first
+    expect(row).to_contain_text("not on the tape")
+    page.get_by_role("link", name="tests/tapes/conversation.jsonl").click()
+    page.get_by_role("link", name="lately").click()
+    row.get_by_role("link").first.click()
     expect(page.get_by_role("heading", name="This request is not on the tape")).to_be_visible()
     expect(page.get_by_role("heading", name="Against the nearest recording")).to_be_visible()
     expect(page.get_by_text("CASSETTE_MODE=record").first).to_be_visible()
@@ -205,6 +209,7 @@ def test_services_tell_their_health_and_what_is_wrong(
     page = open_page(addresses["api"], "#/services")
     expect(page.get_by_text("cannot be reached", exact=False).first).to_be_visible()
     expect(page.get_by_text("up", exact=True).first).to_be_visible()
+    expect(page.get_by_text("/ping answered 200")).to_be_visible()
     page.get_by_role("button", name="Recheck all").click()
     expect(page.get_by_text("Asked again")).to_be_visible()
 
@@ -240,6 +245,14 @@ def test_the_first_five_minutes(from_nothing: dict[str, str], open_page: Open) -
     page.goto(address)
     page.reload()
     expect(page.get_by_role("heading", name="This session was erased")).to_be_visible()
+
+
+def test_how_to_capture_is_told_also_where_something_was_captured(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/start")
+    expect(page.get_by_role("heading", name="How to capture more")).to_be_visible()
+    expect(page.get_by_role("heading", name="Nothing was captured yet")).to_have_count(0)
 
 
 def _heads(page: Page) -> list[str]:

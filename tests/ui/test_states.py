@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.ingest.spans import NOW
 
-from .conftest import Open
+from .conftest import Open, press
 
 UNFINISHED = f"#/trace/{'a' * 32}"
 NOT_RECEIVED = "b" * 16
@@ -176,3 +176,97 @@ def test_an_answer_that_breaks_off_is_an_error_and_not_a_shorter_one(
     page = open_page(addresses["api"], "ui/mark.svg")
     text = page.evaluate(SPANS)
     assert page.evaluate(READ, text[: int(len(text) * share)]) is None
+
+
+_MARKS = """async ([spans, zoom]) => {
+  const { clockOf, marksOf } = await import('/ui/js/parts/model.js');
+  const { mark } = await import('/ui/js/parts/format.js');
+  const clock = clockOf(spans.map(([begin, end]) => ({ begin: begin * 1e6, end: end * 1e6 })));
+  const place = (t) => clock.at(clock.begin + t);
+  return marksOf(clock, zoom).map(({ at, t, step }) => [mark(t, step), place(t), at]);
+}"""
+WHOLE = [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("spans", "zoom", "said"),
+    [
+        ([[7, 22.8]], WHOLE, ["0", "5 s", "10 s"]),
+        ([[0, 0.0123]], WHOLE, ["0", "5 ms", "10 ms"]),
+        ([[0, 7300]], WHOLE, ["0", "30 m", "1 h 0 m", "1 h 30 m"]),
+        ([[0, 100], [3700, 3800]], WHOLE, ["0", "1 m", "1 h 3 m"]),
+        ([[0, 100]], [0.5, 0.5004], ["50.00 s", "50.01 s", "50.02 s", "50.03 s"]),
+    ],
+    ids=["seconds", "milliseconds", "hours", "behind a gap", "near by"],
+)
+def test_the_marks_of_an_axis_are_round_times_where_they_are(
+    addresses: dict[str, str], open_page: Open, spans: Any, zoom: Any, said: list[str]
+) -> None:
+    page = open_page(addresses["api"])
+    marks = page.evaluate(_MARKS, [spans, zoom])
+    assert [text for text, _, _ in marks] == said
+    begin, end = zoom
+    for _, share, at in marks:
+        assert at == pytest.approx((share - begin) / (end - begin), abs=1e-6)
+
+
+_GAPS = """async ([step, calls]) => {
+  const { clockOf } = await import('/ui/js/parts/model.js');
+  const of = (kind, children) => ([from, to]) => (
+    { kind, begin: from * 1e6, end: to * 1e6, children });
+  const children = calls.map(of('llm', []));
+  const clock = clockOf([of('step', children)(step), ...children]);
+  return [clock.begin / 1e6, clock.end / 1e6, clock.gaps.map((gap) => gap.idle / 1e6)];
+}"""
+
+
+def test_a_step_around_all_calls_does_not_keep_long_idle_time_from_being_folded(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    begin, end, idle = page.evaluate(_GAPS, [[0, 4000], [[1, 11], [31, 41], [3641, 3650]]])
+    assert (begin, end) == (0, 4000)  # the step is seen whole
+    # It may have worked itself in the 20 seconds between the first two.
+    assert idle == pytest.approx([3600, 350], abs=0.1)
+
+
+@pytest.mark.parametrize(("heat", "column"), [("cost", 2), ("duration", 3)])
+def test_heat_colours_the_column_that_it_is_of(
+    addresses: dict[str, str], open_page: Open, heat: str, column: int
+) -> None:
+    page = open_page(addresses["api"], f"#/trace/trc_sample-coding-1?view=tree&heat={heat}")
+    cells = page.get_by_role("treeitem").filter(has_text="I run the test").locator("> span")
+    expect(cells).to_have_count(4)
+    warm = "(cells) => cells.map((cell) => cell.style.getPropertyValue('--warm') !== '')"
+    assert cells.evaluate_all(warm) == [number == column for number in range(4)]
+
+
+def test_keys_zoom_about_the_span_that_is_selected(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/trace/trc_sample-coding-1?span=toolu_01")
+    row = page.get_by_role("treeitem", selected=True)
+    expect(row).to_contain_text("Bash")
+    for _ in range(4):
+        press(page, "+", "zoom")
+    expect(page.get_by_role("button", name="Whole time")).to_be_visible()
+    bar, axis = _box(row.locator(".bar2")), _box(page.locator(".axis"))
+    assert bar["x"] < axis["x"] + axis["width"]
+    assert bar["x"] + bar["width"] > axis["x"]
+
+
+def test_a_duration_that_rounds_up_is_said_in_the_next_unit(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    wanted = {
+        999_700: "1.0 ms",
+        9_960_000: "10 ms",
+        999_700_000: "1.00 s",
+        9_997_000_000: "10.0 s",
+        59_970_000_000: "1 m 0 s",
+        119_600_000_000: "2 m 0 s",
+        3_599_700_000_000: "1 h 0 m",
+    }
+    names = "(all) => import('/ui/js/parts/format.js').then((f) => all.map(f.duration))"
+    assert page.evaluate(names, list(wanted)) == list(wanted.values())

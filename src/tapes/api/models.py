@@ -620,6 +620,15 @@ class RecordingItem(TypedDict):
     """why messages and answers are not told, where they are not"""
 
 
+class SinceItem(TypedDict):
+    """What the log saw of a tape since the latest run that ended: by a proxy that runs, say."""
+
+    served: int
+    refused: int
+    more: bool
+    """these are only the latest of them"""
+
+
 class WholeTape(TypedDict):
     """What is on a tape, what its runs did with it, and what replay has saved."""
 
@@ -629,8 +638,10 @@ class WholeTape(TypedDict):
     output_tokens: int
     superseded: int
     served: int
+    """in the runs that ended, as are those that follow"""
     refused: int
     live: int
+    since: SinceItem
     saved: SavedItem
     unused: int | None
     expired: int

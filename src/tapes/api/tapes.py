@@ -23,6 +23,7 @@ from tapes.api.models import (
     NearItem,
     RecordingItem,
     SaidItem,
+    SinceItem,
     TapeItem,
     TapeItems,
     WholeTape,
@@ -46,10 +47,10 @@ from tapes.providers.reduced import blocks_of
 from tapes.providers.turn import Message, Text, Turn
 from tapes.providers.usage import Usage
 from tapes.report import runs_of
-from tapes.rows import NO_ORG, RawTurn, time_text
+from tapes.rows import NO_ORG, Outcome, RawTurn, time_text
 from tapes.stats import latest_used, stats_of
-from tapes.store.base import MOST, Ask
-from tapes.store.filters import is_
+from tapes.store.base import MOST, Ask, Project
+from tapes.store.filters import Some, is_
 from tapes.summary import request_json, said_in, summary_of, what_of
 from tapes.tape.finding import Glance, find_tapes, glance_at
 from tapes.tape.kinds import open_tape
@@ -59,6 +60,9 @@ router = APIRouter(tags=["tapes"])
 
 # Rows of a tape that are shown; the command line shows all.
 ROWS = 2000
+# Turns that are looked at for what became of a tape since its latest run.
+_LOOKED_AT = 1000
+_OF_TAPES = Some((is_("outcome", Outcome.REPLAYED), is_("outcome", Outcome.REFUSED)))
 TURN_ID = Annotated[int, Path(ge=0, le=2**63 - 1)]
 TapePath = Annotated[str, Query(description="as GET /v1/tapes names it", max_length=1000)]
 
@@ -127,7 +131,9 @@ def _glance(where: str, _: tuple[float, int]) -> Glance:
 
 
 @router.get("/v1/tapes/contents", response_model=WholeTape)
-def get_tape(request: Request, core: TheCore, caller: TheCaller, tape: TapePath) -> Response:
+def get_tape(
+    request: Request, core: TheCore, caller: TheCaller, project: TheProject, tape: TapePath
+) -> Response:
     """What is on a tape, what its runs did with it, and what replay has saved."""
     where = _tape(_folder(core, caller), tape)
     stats = stats_of(where, _price)
@@ -151,6 +157,7 @@ def get_tape(request: Request, core: TheCore, caller: TheCaller, tape: TapePath)
         "served": stats.served,
         "refused": stats.total("refused"),
         "live": stats.total("live"),
+        "since": _since(project, where, max((run.ended for run in runs), default=0.0)),
         "saved": {
             "calls": stats.saved.calls,
             "tokens": stats.saved.tokens,
@@ -175,6 +182,24 @@ def get_tape(request: Request, core: TheCore, caller: TheCaller, tape: TapePath)
         "left_out": left_out,
     }
     return reply(request, item)
+
+
+def _since(project: Project, where: str, ended: float) -> SinceItem:
+    """What came from a tape, or was not on it, since then, as far as the log shows it."""
+    served = refused = 0
+    cursor, left, mine = "", _LOOKED_AT, os.path.abspath(where)
+    while left > 0:
+        page = project.turns(Ask(_OF_TAPES, cursor=cursor, limit=min(left, MOST)))
+        new = [head for head in page.items if head.received_at > ended * 1e9]
+        for head in new:
+            if os.path.abspath(_why(head.meta)["tape"] or "") == mine:
+                served += head.outcome == Outcome.REPLAYED
+                refused += head.outcome == Outcome.REFUSED
+        cursor = page.next_cursor or ""
+        if not cursor or len(new) < len(page.items):
+            return {"served": served, "refused": refused, "more": False}
+        left -= len(page.items)
+    return {"served": served, "refused": refused, "more": True}
 
 
 def _time(seconds: float) -> str:

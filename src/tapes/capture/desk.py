@@ -141,6 +141,7 @@ class Desk:
         key: str | None = None,
         *,
         call: str = "",
+        refused: str = "",
     ) -> Watch | None:
         """Tell the watcher of an exchange, where there is one."""
         if self.watcher is None:
@@ -156,6 +157,7 @@ class Desk:
                 key,
                 asked.cassette.tape.path if asked.cassette else None,
                 call,
+                refused,
             )
         )
 

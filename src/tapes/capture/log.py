@@ -460,7 +460,7 @@ class Log:
     def close(self) -> None:
         """Keep what came, as long as that takes no longer than it may; the rest lies on disk.
 
-        But what was not read by then may hold secrets, and comes nowhere: how much that is, is said.
+        What was not read by then may hold secrets and comes nowhere: how much that is, is said.
         """
         if self._pid != os.getpid():
             return  # nothing came here, and what the parent has is the parent's

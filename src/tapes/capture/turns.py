@@ -214,7 +214,8 @@ class Gathered:
         asked = self._asked
         self._desk.refuse(asked.request, asked, error)
         call = str(uuid4())
-        watch = self._desk.watch(asked, self._client.peer, Outcome.REFUSED, call=call)
+        why, peer = error.slug, self._client.peer
+        watch = self._desk.watch(asked, peer, Outcome.REFUSED, call=call, refused=why)
         if watch is not None:
             if self._request is not None:
                 watch.request_piece(self._request.body)

@@ -115,6 +115,7 @@ class Gathering:
                 lane=LANE,
                 key=seen.key or "",
                 tape=seen.tape or "",
+                refused=seen.refused,
                 call=seen.call,
                 cut=self._size > _LARGEST,
             )

@@ -27,7 +27,8 @@ class Outcome(StrEnum):
 class Seen:
     """A request as it came, and what becomes of it. `headers` are all that the client sent.
 
-    `call` is its identity where the proxy gave it one, to name it in its answer.
+    `call` is its identity where the proxy gave it one, to name it in its answer; `refused` is why
+    it got none.
     """
 
     method: str
@@ -38,6 +39,7 @@ class Seen:
     key: str | None = None
     tape: str | None = None
     call: str = ""
+    refused: str = ""
 
 
 class Watch(Protocol):

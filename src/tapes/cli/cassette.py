@@ -30,7 +30,10 @@ from tapes.services.sources import (
     configuration_file,
     remove_source,
     source_list,
+    trusted_hosts,
 )
+from tapes.services.trust import Trust
+from tapes.services.urls import url_of
 
 HOST = "http://127.0.0.1:8081"
 TOKEN = "TAPES_SERVICES_TOKEN"
@@ -193,7 +196,8 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadSetting(f"{path}: {error}", "name a cassette.toml, or a URL") from error
+        why = getattr(error, "strerror", None) or error
+        raise BadSetting(f"{path}: {why}", "name a cassette.toml, or a URL") from error
 
 
 def _manifest(path: Path) -> Manifest:
@@ -228,6 +232,7 @@ def add(url: str, config_dir: str | None, as_json: bool) -> None:
         write_json({"file": str(file), "url": url, "added": is_new})
     else:
         write(f"{file}: {'added' if is_new else 'was there already'}")
+        _say_who_is_trusted(url, file)
     _say_what_overrides()
 
 
@@ -250,6 +255,14 @@ def remove(url: str, config_dir: str | None, as_json: bool) -> None:
     else:
         write(f"{file}: removed")
     _say_what_overrides()
+
+
+def _say_who_is_trusted(url: str, file: Path) -> None:
+    found = url_of(url)
+    if found is None or Trust(trusted_hosts(file=file).values).fault(found.hostname) is None:
+        return
+    host = json.dumps(found.hostname)
+    note(f"{found.hostname} is not trusted yet; put it into {file}: cassette_hosts = [{host}]")
 
 
 def _say_what_overrides() -> None:
@@ -322,7 +335,11 @@ def approve(name: str, host: str, config_dir: str | None, yes: bool, as_json: bo
       tapes cassette approve summary
     """
     entries = [c for c in _asked(host, "/v1/cassettes")["cassettes"] if c["name"] == name]
-    held = [tool for entry in entries for tool in entry["tools"] if tool["held"]]
+    if not entries:
+        raise BadSetting(
+            f"no service is published as {name}", "which there are: tapes cassette list"
+        )
+    held = _held(entries)
     if not held:
         if as_json:
             write_json({"cassette": name, "approved": []})
@@ -345,6 +362,10 @@ def approve(name: str, host: str, config_dir: str | None, yes: bool, as_json: bo
         write(f"{file.path}: {len(held)} approved")
 
 
+def _held(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [tool for entry in entries for tool in entry["tools"] if tool["held"]]
+
+
 # --- asking a host ----------------------------------------------------------------------------
 
 
@@ -365,6 +386,7 @@ def _asked(host: str, path: str, method: str = "GET") -> Json:
             raise TapesError(*_said(error)) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
+        reason = getattr(reason, "strerror", None) or reason
         raise _NoHost(
             f"no host answers at {host}: {reason}", "start one: tapes serve services"
         ) from None
@@ -413,6 +435,12 @@ def _show(found: dict[str, Any]) -> None:
             table.row(source["cassette"] or "-", "", state, "-", "", source["subject"], color="red")
     if not found["sources"]:
         write("no sources are configured: tapes cassette add URL")
+    for entry in found["cassettes"]:
+        if held := _held([entry]):
+            write()
+            for tool in held:
+                write(f"{tool['name']} waits: what it says of itself changed")
+            write(f"    → tapes cassette approve {entry['name']}")
     for problem in found["problems"]:
         write()
         write(f"{problem['subject']}: {problem['reason']}")

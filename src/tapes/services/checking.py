@@ -87,6 +87,7 @@ _REMEDIES = {
     OPERATIONS: "mend the places that are named; they are JSON pointers into the document",
     TOOLS: "POST, OpenAPI 3.1, a JSON object in and out, no parameters: docs/services-manifest.md",
 }
+_MEND_MANIFEST = "mend those fields of x-tapes-cassette; their rules: docs/services-manifest.md"
 
 
 # --- offline ----------------------------------------------------------------------------------
@@ -181,7 +182,8 @@ def _by_stage(problems: Sequence[Problem]) -> list[Point]:
     for what, stages in _BY_STAGE.items():
         own = [found for found in problems if found.stage in stages]
         if own:
-            points.append(_failed(what, own, _REMEDIES[what]))
+            is_there = what == EMBEDDED and own[0].stage != Stage.MANIFEST_MISSING
+            points.append(_failed(what, own, _MEND_MANIFEST if is_there else _REMEDIES[what]))
             # What comes after an unreadable manifest was not looked at.
             is_open = is_open or what == EMBEDDED
         elif is_open:

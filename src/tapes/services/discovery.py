@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
+from shlex import quote
 
 from tapes.errors import Problem
 from tapes.jsontext import Json
@@ -214,9 +215,17 @@ def _problem(subject: str, trouble: Trouble, source: Source | None = None) -> di
         "last": moment(trouble.last),
         "count": trouble.count,
         "next_attempt": None if source is None else moment(source.next_attempt),
-        "remedy": REMEDIES.get(Stage(trouble.code), _BY_DEFAULT),
+        "remedy": _remedy(trouble, source),
         "problems": [_form(found) for found in trouble.problems],
     }
+
+
+def _remedy(trouble: Trouble, source: Source | None) -> str:
+    """What to do, with the source's own address where all of it may be shown."""
+    remedy = REMEDIES.get(Stage(trouble.code), _BY_DEFAULT)
+    if source is None or source.subject != source.url:
+        return remedy
+    return remedy.replace("validate URL", f"validate {quote(source.url)}")
 
 
 def _form(found: Problem) -> dict[str, Json]:

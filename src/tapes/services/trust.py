@@ -131,7 +131,8 @@ class Addresses:
                 async with asyncio.timeout(_LOOKUP_S):
                     found = await self._lookup(host)
             except (OSError, TimeoutError, UnicodeError) as error:
-                return f"{host} has no address: {str(error) or 'the lookup took too long'}"
+                why = getattr(error, "strerror", None) or str(error) or "the lookup took too long"
+                return f"{host} has no address: {why}"
         allowed = tuple(address for address in found if self.trust.allows(host, address))
         if not allowed:
             self.forget(host)

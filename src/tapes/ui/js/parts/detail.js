@@ -175,13 +175,16 @@ function Headers({ turn }) {
     <p class="faint">What is secret was taken out before it was kept.</p>`;
 }
 
+// What is longer is scrolled in a box of its own.
+const LONG_CHUNK = 4000;
+
 export function Chunks({ turn, where }) {
   const chunks = turn.response?.chunks || [];
   if (!chunks.length) return html`<p class="dim">No chunks were kept.</p>`;
   const end = chunks[chunks.length - 1].at || 1;
   return html`<p class="dim">${f.plural(chunks.length, 'chunk')} in ${f.duration(end * 1e9)}, the first after ${f.duration(chunks[0].at * 1e9)}</p>
     <svg class="ticks" viewBox="0 0 1000 18" preserveAspectRatio="none" aria-hidden="true">${chunks.slice(0, 2000).map((chunk, i) => html`<rect key=${i} x=${(chunk.at / end) * 996} width="2" y="2" height="14" />`)}</svg>
-    <ol class="chunks">${chunks.slice(0, 500).map((chunk, i) => html`<li key=${i}><span class="num">${(chunk.at * 1000).toFixed(1)} ms</span><span class="num faint">${i ? `+${((chunk.at - chunks[i - 1].at) * 1000).toFixed(1)}` : ''}</span><span class="num faint">${f.bytes(chunk.bytes)}</span><pre dir="ltr">${f.visible(chunk.text ?? `base64 ${chunk.base64}`)}</pre></li>`)}</ol>
+    <ol class="chunks">${chunks.slice(0, 500).map((chunk, i) => html`<li key=${i}><span class="num">${(chunk.at * 1000).toFixed(1)} ms</span><span class="num faint">${i ? `+${((chunk.at - chunks[i - 1].at) * 1000).toFixed(1)}` : ''}</span><span class="num faint">${f.bytes(chunk.bytes)}</span><pre dir="ltr" tabindex=${chunk.bytes > LONG_CHUNK ? '0' : undefined}>${f.visible(chunk.text ?? `base64 ${chunk.base64}`)}</pre></li>`)}</ol>
     ${chunks.length > 500 && html`<p class="faint">500 of ${f.count(chunks.length)} chunks; all of them: <code>GET ${where || `/v1/turns/${turn.turn.id}`}</code></p>`}`;
 }
 

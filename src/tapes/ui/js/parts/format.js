@@ -25,15 +25,34 @@ export const exactMoney = (n) => (n == null ? 'unknown' : `$${n}`);
 
 export function duration(ns) {
   if (ns == null) return NONE;
+  // What rounds up to the next unit is written in it: never 1000 ms, 60.0 s or 1 m 60 s.
   const ms = ns / 1e6;
-  if (ms < 1) return `${(ns / 1e3).toFixed(0)} µs`;
-  if (ms < 1000) return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+  if (ms < 0.9995) return `${(ns / 1e3).toFixed(0)} µs`;
+  if (ms < 999.5) return `${ms < 9.95 ? ms.toFixed(1) : Math.round(ms)} ms`;
   const s = ms / 1000;
-  if (s < 60) return `${s < 10 ? s.toFixed(2) : s.toFixed(1)} s`;
-  const m = Math.floor(s / 60);
-  if (m < 60) return `${m} m ${Math.round(s - m * 60)} s`;
+  if (s < 59.95) return `${s < 9.995 ? s.toFixed(2) : s.toFixed(1)} s`;
+  const whole = Math.round(s);
+  const m = Math.floor(whole / 60);
+  if (m < 60) return `${m} m ${whole % 60} s`;
   const h = Math.floor(m / 60);
   return h < 48 ? `${h} h ${m - h * 60} m` : `${Math.floor(h / 24)} d ${h % 24} h`;
+}
+
+// A moment on an axis whose marks are `step` apart, both in microseconds: no more digits than tell them apart.
+export function mark(t, step) {
+  if (t === 0) return '0';
+  if (t < 1000) return `${t} µs`;
+  const digits = (unit) => (step >= unit ? 0 : Math.ceil(Math.log10(unit / step)));
+  if (t < 1e6) return `${(t / 1e3).toFixed(digits(1e3))} ms`;
+  const s = t / 1e6;
+  if (s < 60) return `${s.toFixed(digits(1e6))} s`;
+  const m = Math.floor(s / 60);
+  const rest = s - m * 60;
+  const seconds = step % 60e6 === 0 ? '' : ` ${rest.toFixed(digits(1e6))} s`;
+  if (m < 60) return `${m} m${seconds}`;
+  const h = Math.floor(m / 60);
+  const hours = h < 48 ? `${h} h` : `${Math.floor(h / 24)} d ${h % 24} h`;
+  return `${hours} ${m % 60} m${seconds}`;
 }
 
 export function bytes(n) {
@@ -42,6 +61,10 @@ export function bytes(n) {
   if (n < 1e6) return `${(n / 1e3).toFixed(n < 1e4 ? 1 : 0)} kB`;
   return n < 1e9 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e9).toFixed(2)} GB`;
 }
+
+// Why a request got no answer. Others are said as they are named in docs/errors.md.
+const WHY = { miss: 'not on the tape', 'latch-closed': 'no live calls allowed', 'budget-exhausted': 'no live calls left', expired: 'too old' };
+export const whyRefused = (slug) => WHY[slug] || slug || 'refused';
 
 // Nanoseconds since 1970 as a BigInt would be exact; a microsecond is enough for bars.
 // Spans come in order, so most have the second of the one before.

@@ -101,17 +101,36 @@ export function kept({ byId }, fits) {
   return { keep, found };
 }
 
+// Spans of time in order, with those that touch made one.
+function joined(times) {
+  const all = [];
+  for (const [from, to] of times.sort((a, b) => a[0] - b[0])) {
+    const last = all[all.length - 1];
+    if (last && from <= last[1]) last[1] = Math.max(last[1], to);
+    else all.push([from, to]);
+  }
+  return all;
+}
+
+// A step that holds others may work itself between them; for longer than this it rather waits.
+const WAITS = 60e6;
+const holds = (span) => span.kind !== 'llm' && span.kind !== 'tool' && span.children?.length > 0;
+const lasts = (span) => [span.begin, Math.max(span.end, span.begin + 1)];
+
 // Time without its long gaps: `at(t)` is between 0 and 1; `gaps` say where how much was left out.
 export function clockOf(spans, { fold = true } = {}) {
   const leaves = spans.filter((span) => span.kind !== 'agent' && span.kind !== 'missing');
-  const marks = (leaves.length ? leaves : spans).map((span) => [span.begin, Math.max(span.end, span.begin + 1)]).sort((a, b) => a[0] - b[0]);
-  if (!marks.length) return { at: () => 0, gaps: [], begin: 0, end: 0, length: 1 };
-  const busy = [];
-  for (const [from, to] of marks) {
-    const last = busy[busy.length - 1];
-    if (last && from <= last[1]) last[1] = Math.max(last[1], to);
-    else busy.push([from, to]);
-  }
+  const steps = leaves.filter(holds);
+  const ends = steps.flatMap(({ begin, end }) => [[begin, begin + 1], [Math.max(begin, end - 1), Math.max(begin + 1, end)]]);
+  const marks = (leaves.length ? leaves.filter((span) => !holds(span)) : spans).map(lasts);
+  if (!marks.length && !ends.length) return { at: () => 0, gaps: [], begin: 0, end: 0, length: 1 };
+  const busy = joined([...marks, ...ends]);
+  const within = joined(steps.map(lasts));
+  let step = 0;
+  const isWithin = (from, to) => {
+    while (step < within.length && within[step][1] < to) step += 1;
+    return step < within.length && within[step][0] <= from;
+  };
   const working = busy.reduce((sum, [from, to]) => sum + to - from, 0);
   const longest = Math.max(2e6, working * 0.25);
   const room = Math.max(working * 0.04, 1);
@@ -122,7 +141,7 @@ export function clockOf(spans, { fold = true } = {}) {
     if (i > 0) {
       const before = busy[i - 1][1];
       const idle = from - before;
-      const isFolded = fold && idle > longest;
+      const isFolded = fold && idle > longest && (idle > WAITS || !isWithin(before, from));
       const width = isFolded ? room : idle;
       parts.push([before, from, place, width]);
       if (isFolded) gaps.push({ from: before, to: from, place, width, idle });
@@ -146,6 +165,39 @@ export function clockOf(spans, { fold = true } = {}) {
   };
   for (const gap of gaps) { gap.left = gap.place / length; gap.share = gap.width / length; }
   return { at, gaps, begin: parts[0][0], end: parts[parts.length - 1][1], length };
+}
+
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
+const SIDE = 0.14;
+
+// The steps that a person counts in: so many of them that each has its room.
+function stepOf(span) {
+  const s = span / 1e6;
+  if (s > 86400) return 86400e6 * 2 ** Math.ceil(Math.log2(s / 86400));
+  if (s > 1) return STEPS.find((each) => each >= s) * 1e6;
+  const ten = 10 ** Math.floor(Math.log10(Math.max(span, 1)));
+  return ten * [1, 2, 5, 10].find((each) => each * ten >= span);
+}
+
+// The marks of an axis: round times since the beginning, each where it is, also behind a gap that is folded.
+export function marksOf(clock, [from, to]) {
+  const left = (share) => (share - from) / (to - from);
+  const step = stepOf((clock.length * (to - from)) / 5);
+  const gaps = clock.gaps.map((gap) => left(gap.left)).filter((each) => each >= 0 && each <= 0.96);
+  const marks = [];
+  let begin = clock.begin;
+  for (const gap of [...clock.gaps, { from: clock.end, to: clock.end }]) {
+    const seen = begin + Math.max(0, (from - clock.at(begin)) * clock.length);
+    for (let k = Math.ceil((seen - clock.begin) / step); clock.begin + k * step <= gap.from; k += 1) {
+      const at = left(clock.at(clock.begin + k * step));
+      if (at > 1) return marks;
+      const last = marks[marks.length - 1];
+      const isFree = gaps.every((each) => Math.abs(each - at) >= SIDE);
+      if (at >= 0 && at <= 0.92 && isFree && (!last || at - last.at >= SIDE)) marks.push({ at, t: k * step, step });
+    }
+    begin = gap.to;
+  }
+  return marks;
 }
 
 // Whether a call could use the provider's cache, and why not where that can be known.

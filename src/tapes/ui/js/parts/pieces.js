@@ -59,7 +59,7 @@ export const Cost = ({ usd, unpriced, saved }) => html`<span title=${costTip(usd
 
 export const tokensTip = (input, cached, output) => `tokens: input ${f.count(input)}, of it cached ${f.count(cached)} (${f.percent(cached, input)}); output ${f.count(output)}`;
 export const TokensOf = (input, cached, output) => [f.brief(input), h('span', { class: 'faint' }, ` / ${f.brief(cached)} / `), f.brief(output)];
-export const Tokens = ({ input, cached, output }) => html`<span class="tnum" title=${tokensTip(input, cached, output)}>${TokensOf(input, cached, output)} tokens</span>`;
+export const Tokens = ({ input, cached, output }) => html`<span class="tnum" title=${tokensTip(input, cached, output)}>${TokensOf(input, cached, output)}<span class="unit"> tokens</span></span>`;
 
 const STATES = {
   completed: ['good', 'done'], failed: ['bad', 'error'], abandoned: ['warn', 'warn'], unknown: ['', 'more'],

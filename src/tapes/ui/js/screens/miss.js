@@ -37,7 +37,7 @@ function Whole({ miss }) {
   const found = miss.explanation;
   const choice = html`<label class="row">On the tape<select class="field fitted" value=${found?.tape || ''} onChange=${(e) => set({ tape: e.target.value })}>${miss.tapes.map((tape) => html`<option key=${tape} value=${tape}>${tape}</option>`)}</select></label>`;
   const head = html`<div class="row wrap"><h1 class="grow">${found?.verdict === 'hit' ? 'This request is on the tape' : found ? 'This request is not on the tape' : 'This request is on no tape'}</h1>${miss.tapes.length > 0 && choice}${miss.session_id && html`<a class="button" href=${link(['session', miss.session_id], { turn: miss.turn_id })}>Its session</a>`}</div>
-    <p class="mono dim"><${Text}>${miss.what}</${Text}>${miss.refused && html` <span class="badge bad">${miss.refused}</span>`}</p>`;
+    <p class="mono dim"><${Text}>${miss.what}</${Text}>${miss.refused && miss.refused !== 'miss' && html` <span class="badge bad">${f.whyRefused(miss.refused)}</span>`}</p>`;
   if (!found) return html`${head}<${Blank} title="There is no tape to look on"><p>None lies below the folder in which the server was started.</p></${Blank}><section class="panel"><header><h2>The request</h2></header><div class="inside"><${Json} value=${miss.asked} /></div></section>`;
   if (found.verdict === 'unknown') return html`${head}<div class="notice bad"><${Icon} name="error" /><p><${Text}>${found.problem}</${Text}></p></div>`;
   const near = found.nearest;

@@ -30,6 +30,7 @@ export function Start({ again, fresh }) {
   }, []);
   useEffect(() => { if (fresh) again(); }, [fresh]);
   const source = asked.value?.counts?.source || {};
+  const has = Object.values(source).some((n) => n > 0);
   const load = () => {
     setBusy(true);
     ask('/v1/admin/seed/demo', { method: 'POST' }).then(
@@ -39,7 +40,7 @@ export function Start({ again, fresh }) {
   const ways = waysTo(asked.value?.addresses?.proxy || 'http://127.0.0.1:8080');
   const [, about, text] = ways[way];
   return html`<div class="page start">
-    <div><h1>Nothing was captured yet</h1><p class="dim">As soon as a call comes through, its session is here. This many have come, and by which way:</p></div>
+    <div><h1>${has ? 'How to capture more' : 'Nothing was captured yet'}</h1><p class="dim">${has ? html`<a href="#/sessions">What was captured</a> is there.` : 'As soon as a call comes through, its session is here.'} This many have come, and by which way:</p></div>
     <dl class="counters" aria-label="Calls that have come, by their way">${SOURCES.map(([name, label]) => html`<div key=${name}><dt>${label}</dt><dd class="tnum">${asked.value ? f.count(source[name] || 0) : f.NONE}</dd></div>`)}</dl>
     ${asked.problem && html`<${Failed} problem=${asked.problem} retry=${asked.reload} />`}
     <section class="panel"><header><h2>Capture a call</h2></header><div class="inside stack">

@@ -32,7 +32,9 @@ const numbered = (rows) => {
 };
 
 function Whole({ path, found, params }) {
-  const { saved } = found;
+  const { saved, since } = found;
+  const ended = found.runs.length ? `in ${f.plural(found.runs.length, 'run')} that ended` : 'no run has ended here';
+  const atLeast = since.more ? 'at least ' : '';
   const show = params.show || '';
   const all = useMemo(() => numbered(found.exchanges), [found]);
   const rows = all.filter((SHOWS[show] || SHOWS[''])[1]);
@@ -59,9 +61,9 @@ function Whole({ path, found, params }) {
   };
   const heads = [['Key', 'keycell'], ['What was said'], ['Model', 'modelcell'], ['Status', 'num statuscell'], ['In / out', 'num tokenscell'], ['Served', 'num'], ['Recorded', 'whencell'], ['']];
   return html`<div class="whole tapepage"><header class="wholehead"><nav class="crumbs" aria-label="Where this is"><a href="#/tapes">Tapes</a> / <span>Tape</span></nav><h1><${Text}>${path}</${Text}></h1>
-    <dl class="counters"><${Count} name="Answers" value=${f.count(found.tape.answers)}>${f.bytes(found.tape.bytes)}, ${found.tape.kind}</${Count}><${Count} name="Served from it" value=${f.count(found.served)}>${f.plural(found.runs.length, 'run')} known here</${Count}>
-      <${Count} name="Refused" value=${f.count(found.refused)} bad=${found.refused > 0}>requests that are not on it</${Count}><${Count} name="Not spent" value=${saved.usd == null ? f.count(saved.tokens) : f.money(saved.usd)}>${saved.usd == null ? 'tokens' : `${f.brief(saved.tokens)} tokens`} in ${f.plural(saved.calls, 'call')}${saved.unpriced ? `, ${saved.unpriced} without a price` : ''}</${Count}>
-      <${Count} name="Unused" value=${found.unused == null ? f.NONE : f.count(found.unused)} bad=${found.unused > 0}>${found.unused == null ? 'no run is known here' : 'in the latest run'}</${Count}><${Count} name="Expired" value=${f.count(found.expired)} bad=${found.expired > 0}>${'by max_age of tapes.toml'}</${Count}></dl>
+    <dl class="counters"><${Count} name="Answers" value=${f.count(found.tape.answers)}>${f.bytes(found.tape.bytes)}, ${found.tape.kind}</${Count}><${Count} name="Served from it" value=${f.count(found.served + since.served)}>${ended}${since.served > 0 && `, ${atLeast}${f.count(since.served)} since`}</${Count}>
+      <${Count} name="Refused" value=${f.count(found.refused + since.refused)} bad=${found.refused + since.refused > 0}>${since.refused > 0 ? html`<a href="#/tapes">${atLeast}${f.count(since.refused)} lately</a>` : 'requests that are not on it'}</${Count}><${Count} name="Not spent" value=${saved.usd == null ? f.count(saved.tokens) : f.money(saved.usd)}>${saved.usd == null ? 'tokens' : `${f.brief(saved.tokens)} tokens`} in ${f.plural(saved.calls, 'call')}${saved.unpriced ? `, ${saved.unpriced} without a price` : ''}</${Count}>
+      <${Count} name="Unused" value=${found.unused == null ? f.NONE : f.count(found.unused)} bad=${found.unused > 0}>${found.unused == null ? 'no run has ended here' : 'in the latest run'}</${Count}><${Count} name="Expired" value=${f.count(found.expired)} bad=${found.expired > 0}>${'by max_age of tapes.toml'}</${Count}></dl>
     <div class="row wrap"><${Segments} label="Which recordings" value=${show} options=${Object.entries(SHOWS).map(([name, [label]]) => [name, label])} onChange=${(name) => set({ show: name, open: '', n: '' })} /><span class="dim">${f.plural(rows.length, 'recording')}${found.left_out ? ` of ${f.count(found.exchanges.length + found.left_out)}; the rest: tapes tape ls ${path}` : ''}</span></div></header>
     ${!rows.length ? html`<${Blank} title=${show ? `None is ${show}` : 'This tape is empty'} />` : html`<div class="listbody"><div class="tablebox"><${Virtual} outer=${{ role: 'table', 'aria-label': 'Recordings' }} count=${rows.length} height=${HEIGHT} row=${row} at=${at} head=${html`<div class="tr th taperow" data-head="yes" role="row">${heads.map(([head, name]) => html`<span key=${head} role="columnheader" class=${name || ''}>${head || html`<span class="sr">State</span>`}</span>`)}</div>`} /></div>
       ${opened >= 0 && html`<${Recording} key=${`${params.open} ${params.n}`} tape=${path} row=${rows[opened]} n=${rows[opened].n} tab=${params.tab} onTab=${(tab) => set({ tab })} onClose=${close} />`}</div>`}

@@ -10,7 +10,7 @@ import { Detail } from '../parts/detail.js';
 import { Blocks } from '../parts/content.js';
 import { Gone } from '../parts/gone.js';
 import { gistOfSpan } from '../parts/gist.js';
-import { clockOf, kept, lasting, modelOf, modelling, rowsOf } from '../parts/model.js';
+import { clockOf, kept, lasting, marksOf, modelOf, modelling, rowsOf } from '../parts/model.js';
 import { inPieces } from '../parts/slices.js';
 import * as f from '../parts/format.js';
 
@@ -186,6 +186,8 @@ function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, se
     const a = left(span.begin);
     const b = left(span.end);
     const warm = warmth(span);
+    const glow = warm ? { '--warm': `${Math.round(warm * 50)}%` } : undefined;
+    const isDear = heat === 'cost';
     return html`<div key=${span.span_id} id=${`span-${i}`} role="treeitem" aria-level=${depth + 1} aria-selected=${String(span.span_id === chosen)} aria-expanded=${span.children.length ? String(isOpen) : undefined}
         class=${`sr-row ${view} ${span.span_id === chosen ? 'at' : ''} ${span.status === 'error' ? 'bad-row' : ''} ${found && !found.has(span.span_id) ? 'around' : ''}`} style=${{ top: `${top}px`, height: `${HEIGHT}px` }} onClick=${() => choose(span.span_id)}>
       <span class="name" style=${{ paddingInlineStart: `${Math.min(depth, 24) * 14}px` }}>
@@ -194,8 +196,8 @@ function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, se
         <${Text} class="cut spanname">${span.name}</${Text}>${gists.get(span.span_id) && html`<${Text} class="cut faint gist">${gists.get(span.span_id)}</${Text}>`}${span.isMissing && html`<span class="warn">not received</span>`}${span.anchor === 'unanchored' && html`<span class="warn">unanchored</span>`}
         ${view === 'tree' && span.children.length > 0 && !isOpen && html`<span class="faint">+${span.children.length}</span>`}</span>
       ${view === 'tree' ? html`
-        <span class="num dim">${span.kind === 'llm' ? f.brief(span.usage?.prompt_tokens) : ''}</span><span class="num dim">${span.kind === 'llm' ? f.money(span.cost_usd) : ''}</span>
-        <span class="num heat" style=${warm ? { '--warm': `${Math.round(warm * 70)}%` } : undefined}>${lasting(span)}</span>`
+        <span class="num dim">${span.kind === 'llm' ? f.brief(span.usage?.prompt_tokens) : ''}</span><span class=${`num ${isDear ? 'heat' : 'dim'}`} style=${isDear ? glow : undefined}>${span.kind === 'llm' ? f.money(span.cost_usd) : ''}</span>
+        <span class="num heat" style=${isDear ? undefined : glow}>${lasting(span)}</span>`
       : html`<span class="lane">${clock.gaps.map((gap) => html`<i key=${gap.place} class="gap" style=${{ left: `${(100 * (gap.left - from)) / (to - from)}%`, width: `${(100 * gap.share) / (to - from)}%` }} />`)}
           ${b >= 0 && a <= 100 && html`<i class=${`bar2 ${span.kind} ${span.status === 'error' ? 'failed' : ''} ${span.isRunning ? 'running' : ''} ${span.hasNoEnd ? 'endless' : ''} ${heat ? 'heated' : ''}`} title=${`${f.duration(span.duration_ns)}${span.first_chunk_ns != null ? `, first token after ${f.duration(span.first_chunk_ns)}` : ''}`}
             style=${{ left: `${a}%`, width: `max(3px, ${b - a}%)`, ...(warm ? { '--warm': `${Math.round(warm * 100)}%` } : {}) }}>
@@ -210,12 +212,11 @@ function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, se
 }
 
 function Axis({ clock, zoom: [from, to] }) {
-  const total = clock.length;
-  const marks = [0, 0.25, 0.5, 0.75];
-  return html`<span class="axis lane">${marks.map((mark) => html`<span key=${mark} class="tick" style=${{ left: `${mark * 100}%` }}>${mark === 0 && from === 0 ? '0' : f.duration((from + mark * (to - from)) * total * 1000)}</span>`)}
+  const marks = useMemo(() => marksOf(clock, [from, to]), [clock, from, to]);
+  return html`<span class="axis lane">${marks.map(({ at, t, step }) => html`<span key=${t} class="tick" style=${{ left: `${at * 100}%` }}>${f.mark(t, step)}</span>`)}
     ${clock.gaps.map((gap) => {
       const a = (100 * (gap.left - from)) / (to - from);
-      return a >= 0 && a <= 96 && html`<span key=${gap.place} class="gaptext" style=${{ left: `${a}%` }} title=${`idle for ${f.duration(gap.idle * 1000)}, folded`}>⋯ ${f.duration(gap.idle * 1000)}</span>`;
+      return a >= 0 && a <= 96 && html`<span key=${gap.place} class="gaptext" style=${a > 80 ? { right: `max(0px, ${100 - a}% - 5rem)` } : { left: `${a}%` }} title=${`idle for ${f.duration(gap.idle * 1000)}, folded`}>⋯ ${f.duration(gap.idle * 1000)}</span>`;
     })}</span>`;
 }
 
