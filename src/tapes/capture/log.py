@@ -22,6 +22,7 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tapes.capture.noticed import KEPT_HEADERS, Noticed, turn_of
@@ -101,7 +102,7 @@ class Log:
         self._inbox: queue.SimpleQueue[Noticed | None] = queue.SimpleQueue()
         self._in_order = threading.Lock()  # for handing turns on: what came first goes first
         self._lock = threading.Condition()  # for all that follows
-        self._inbox_bytes = 0
+        self._inbox_bytes = self._inbox_turns = 0
         self._ready: deque[RawTurn] = deque()
         self._ready_bytes = 0
         self._in_hand: Sequence[RawTurn] = ()  # what the store is asked to keep just now
@@ -145,6 +146,7 @@ class Log:
             fits = self._inbox_bytes + size <= self._bounds.inbox_bytes and not self._closing
             if fits:
                 self._inbox_bytes += size
+                self._inbox_turns += 1
         if fits:
             self._inbox.put(noticed)
         else:
@@ -178,6 +180,7 @@ class Log:
                 self._hand_on(self._cleaned(some))
                 with self._lock:  # only now: what is in between is not forgotten by `is_idle`
                     self._inbox_bytes -= sum(noticed.size for noticed in some)
+                    self._inbox_turns -= len(some)
             self._relieve()
         with self._lock:
             self._all_came = True
@@ -438,11 +441,10 @@ class Log:
         self._begin_after_fork()
         with self._lock:
             counts = dict(self._counts)
-            waiting = len(self._ready) + len(self._in_hand)
-            inbox = self._inbox.qsize()
+            waiting = len(self._ready) + len(self._in_hand) + self._inbox_turns
         spool = self._spool.counts()
         return counts | {
-            "waiting in memory": waiting + inbox,
+            "waiting in memory": waiting,
             "waiting on disk": spool["turns"],
             "set aside": spool["refused"] + spool["damaged"],
         }
@@ -477,24 +479,30 @@ class Log:
             self._ready.clear()
             self._spools = True  # whatever is being cleaned just now goes to the disk too
         self._put(left)
-        if unread := self._lose_what_is_left():
-            log.error("there was no time to read %d exchanges: they are lost", unread)
+        self._lose_what_is_left()
         if self._store is not None and not self._writing.is_alive():
             self._store.close()
 
-    def _lose_what_is_left(self) -> int:
-        """Count what nobody had the time to clean (rule 2): it may hold secrets."""
-        lost = 0
-        while True:
-            try:
+    def _lose_what_is_left(self) -> None:
+        """Count and say what nobody had the time to clean (rule 2): it may hold secrets."""
+        left = list[Noticed]()
+        with suppress(queue.Empty):
+            while True:
                 noticed = self._inbox.get_nowait()
-            except queue.Empty:
-                break
-            if noticed is not None:
-                self._lose(noticed, DropReason.SEM_FULL)
-                lost += 1
+                left += [] if noticed is None else [noticed]
         self._inbox.put(None)
-        return lost
+        for noticed in left:
+            self._lose(noticed, DropReason.SEM_FULL)
+        with self._lock:
+            unread = self._inbox_turns
+            self._inbox_bytes -= sum(noticed.size for noticed in left)
+            self._inbox_turns -= len(left)
+        if unread:
+            log.error(
+                "there was no time to read %d exchanges: %d are lost, others kept if it comes",
+                unread,
+                len(left),
+            )
 
 
 def _nobody() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from tapes.cli.output import Table, facts, json_option, note, write, write_json
-from tapes.errors import BadManifest, BadSetting, TapesError
+from tapes.errors import BadManifest, BadSetting, TapesError, as_typed
 from tapes.jsontext import Json
 from tapes.listening import Listen
 from tapes.services import manifest as manifests
@@ -440,7 +440,7 @@ def _show(found: dict[str, Any]) -> None:
             write()
             for tool in held:
                 write(f"{tool['name']} waits: what it says of itself changed")
-            write(f"    → tapes cassette approve {entry['name']}")
+            write(f"    → tapes cassette approve {as_typed(entry['name'])}")
     for problem in found["problems"]:
         write()
         write(f"{problem['subject']}: {problem['reason']}")

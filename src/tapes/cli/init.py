@@ -27,7 +27,7 @@ from tapes.config import (
     read_setting,
     read_settings,
 )
-from tapes.errors import BadSetting, TapesError
+from tapes.errors import BadSetting, TapesError, as_typed
 from tapes.listening import Listen
 from tapes.tape.beside import make_local
 
@@ -182,7 +182,7 @@ def set_(key: str, value: str, *, config_dir: str | None, as_json: bool) -> None
     if not _says(changed, setting, read):
         raise BadSetting(
             f"{file}: {key} stands there in a form that only a person can change",
-            f"change it there: ${{EDITOR:-vi}} {file}",
+            f"change it there: ${{EDITOR:-vi}} {as_typed(file)}",
         )
     _write(file, changed)
     settings = _settings(config_dir)
@@ -216,7 +216,8 @@ def _write(file: Path, text: str) -> None:
         temporary.replace(place)
     except OSError as error:
         raise BadSetting(
-            f"{file} cannot be written: {error.strerror}", f"see who may: ls -ld {file.parent}"
+            f"{file} cannot be written: {error.strerror}",
+            f"see who may: ls -ld {as_typed(file.parent)}",
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
