@@ -181,9 +181,20 @@ def test_what_a_writer_without_locks_adds_meanwhile_is_carried_over(tmp_path: Pa
 # --- killed
 
 
+WORKS = ("prune", "merge", "scrub", "mend")
+# Each work and each kind of tape; all pairs take minutes.
+QUICK = {("prune", "sqlite"), ("merge", "directory"), ("scrub", "jsonl"), ("mend", "directory")}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("work", ["prune", "merge", "scrub", "mend"])
+@pytest.mark.parametrize(
+    ("work", "kind"),
+    [
+        pytest.param(work, kind, marks=() if (work, kind) in QUICK else pytest.mark.long)
+        for work in WORKS
+        for kind in KINDS
+    ],
+)
 def test_a_tool_that_is_killed_leaves_no_tape_worse(tmp_path: Path, kind: str, work: str) -> None:
     """At every moment: what answers is what answered before or after, whole; again completes it."""
     command = [sys.executable, "-m", "tests.killed", kind, work, str(tmp_path)]

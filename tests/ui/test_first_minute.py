@@ -201,7 +201,9 @@ def pasted(folder: Path, client: str, line: str) -> list[str]:
     return ["bash", "-c", line]
 
 
-@pytest.mark.parametrize("client", ["Any command", "Python", "Node", "curl"])
+@pytest.mark.parametrize(
+    "client", ["Any command", pytest.param("Python", marks=pytest.mark.long), "Node", "curl"]
+)
 def test_the_lines_of_the_empty_page_work_as_they_are_pasted(
     client: str, open_page: Open, tmp_path: Path
 ) -> None:
