@@ -21,6 +21,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from tapes.budget import CALLS, LATCH
+from tapes.calling import fail
 from tapes.canonical import key_of_exchange_request, sample_key
 from tapes.cassette import Busy, Cassette, Play, Refusal
 from tapes.drift import TELLING, Change, Kind, changes
@@ -329,7 +330,7 @@ class _Caller:
             if inspect.isawaitable(response):
                 response = asyncio.run(_awaited(response))
         except Exception as error:  # whatever a user's callable raises
-            permit.failed(we_left=False)
+            fail(permit, error)
             raise NotAnswered(f"the live callable failed: {error!r}") from error
         return permit.preview(response)
 
