@@ -1,8 +1,8 @@
 """Where turns wait: whole files, in order, that outlive whoever wrote them."""
 
 import os
-from dataclasses import replace
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest

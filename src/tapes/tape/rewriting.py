@@ -328,7 +328,7 @@ class _Written:
     def take_back(self, start: int, real: Path) -> None:
         """Take away what was written from `start` on.
 
-        Where somebody else wrote there too, his lines stay: ours become blank, which counts as none.
+        Where somebody else wrote there too, his lines stay: ours become blank, which is none.
         """
         size = os.fstat(self._fd).st_size
         if size == start + sum(end - begin for begin, end in self._spans):
