@@ -102,6 +102,7 @@ class Log:
         self._in_order = threading.Lock()  # for handing turns on: what came first goes first
         self._lock = threading.Condition()  # for all that follows
         self._inbox_bytes = 0
+        self._being_cleaned = 0  # how many exchanges
         self._ready: deque[RawTurn] = deque()
         self._ready_bytes = 0
         self._in_hand: Sequence[RawTurn] = ()  # what the store is asked to keep just now
@@ -175,7 +176,9 @@ class Log:
     def _clean_all(self) -> None:
         while (some := self._next()) is not None:
             if some:
+                self._being_cleaned = len(some)
                 self._hand_on(self._cleaned(some))
+                self._being_cleaned = 0
                 with self._lock:  # only now: what is in between is not forgotten by `is_idle`
                     self._inbox_bytes -= sum(noticed.size for noticed in some)
             self._relieve()
@@ -477,7 +480,8 @@ class Log:
             self._ready.clear()
             self._spools = True  # whatever is being cleaned just now goes to the disk too
         self._put(left)
-        if unread := self._lose_what_is_left():
+        # What is being cleaned is lost where the process ends now, as it mostly does.
+        if unread := self._being_cleaned + self._lose_what_is_left():
             log.error("there was no time to read %d exchanges: they are lost", unread)
         if self._store is not None and not self._writing.is_alive():
             self._store.close()
