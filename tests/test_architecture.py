@@ -24,8 +24,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "origin", "modes", "prices", "project",
     ),
     "decide": (
-        "halt", "report", "hot", "witness", "sketches", "permit", "calling", "sending", "explain",
-        "summary", "diagnosis", "cost", "refusals", "cassette", "refreshing", "effects",
+        "halt", "report", "hot", "witness", "sketches", "permit", "sending", "explain", "summary",
+        "diagnosis", "cost", "refusals", "calling", "cassette", "refreshing", "effects",
         "directory_contract", "interchange/", "moving", "comparing", "scanning", "spending",
         "stats", "tally", "explanation", "derive/", "store/", "forwarding", "access",
         "sessiondiff", "freezing", "forking", "exporting", "copying", "dated", "asgi",

@@ -23,20 +23,6 @@ class ConnectTimeout(ReadTimeout):
     pass
 
 
-class ConnectError(Exception):
-    pass
-
-
-class RemoteProtocolError(Exception):
-    pass
-
-
-class APIConnectionError(Exception):  # as SDKs say it, whatever it came of
-    def __init__(self, cause: Exception) -> None:
-        super().__init__("Connection error.")
-        self.__cause__ = cause
-
-
 @pytest.mark.row("B5", "N17")
 @pytest.mark.parametrize(
     ("error", "is_spent"),
@@ -44,12 +30,7 @@ class APIConnectionError(Exception):  # as SDKs say it, whatever it came of
         (ConnectionRefusedError(), False),
         (OSError("no route"), False),
         (ConnectTimeout(), False),
-        (ConnectError("all tries failed"), False),
-        (APIConnectionError(ConnectError()), False),
-        (APIConnectionError(RemoteProtocolError()), True),
-        (ConnectionResetError(), True),
-        (BrokenPipeError(), True),
-        (KeyError("choices"), True),
+        (RuntimeError("before it was sent"), False),
         (StatusError(), True),
         (ReadTimeout(), True),
         (TimeoutError(), True),
@@ -57,7 +38,7 @@ class APIConnectionError(Exception):  # as SDKs say it, whatever it came of
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
-def test_a_call_gives_its_unit_back_where_its_error_says_that_it_reached_nobody(
+def test_a_call_that_failed_before_the_upstream_gives_its_unit_back(
     error: BaseException, is_spent: bool
 ) -> None:
     def fails(_: dict[str, Any]) -> Any:

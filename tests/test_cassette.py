@@ -616,7 +616,7 @@ def test_who_waited_takes_over_where_the_call_failed() -> None:
     def other() -> Verdict:
         verdict = cassette.decide(ASK)
         assert isinstance(verdict, Busy)
-        first.failed(was_sent=False)
+        first.failed(we_left=False)
         return verdict.wait()
 
     with ThreadPoolExecutor(1) as pool:

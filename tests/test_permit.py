@@ -89,7 +89,7 @@ def test_a_second_end_does_nothing() -> None:
     permit.finish()
     assert permit.finish() is None
     assert permit.abandon(State.ABORTED_BY_CLIENT) is None
-    permit.failed(was_sent=False)
+    permit.failed(we_left=False)
     assert len(kept(cassette)) == 1
 
 
@@ -215,9 +215,9 @@ def test_a_whole_answer_costs_what_it_reports() -> None:
 @pytest.mark.row("N17", "B5")
 def test_a_call_that_failed_costs_nothing_and_one_that_we_left_all_that_was_set_aside() -> None:
     cassette = budgeted(tokens=10_000)
-    permit_for(cassette).failed(was_sent=False)
+    permit_for(cassette).failed(we_left=False)
     assert spent(cassette) == (0, 0, Decimal(0))
-    permit_for(cassette).failed(was_sent=True, we_left=True)
+    permit_for(cassette).failed(we_left=True)
     assert spent(cassette)[:2] == (1, len(ASK.body) + 10)
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from tapes.budget import Limits
-from tapes.cassette import Cassette, Refusal
+from tapes.cassette import Cassette
 from tapes.errors import NotAnswered, NotSendable
 from tapes.exchange import Headers, Piece, Request, Response, State
 from tapes.permit import Permit
@@ -125,14 +125,6 @@ def test_a_call_that_reaches_nobody_gives_its_unit_back() -> None:
         permit = permit_for(Request("GET", f"http://127.0.0.1:{port}/"), cassette)
         with pytest.raises(NotAnswered, match="gave no answer"):
             send(permit)
-
-
-@pytest.mark.row("B5")
-def test_a_call_that_was_sent_and_not_answered_is_spent() -> None:
-    cassette = Cassette(MemoryTape(), "live", limits=Limits(calls=1))
-    with raw_server(lambda _: b"") as (url, _), pytest.raises(NotAnswered, match="gave no answer"):
-        send(permit_for(Request("GET", url + "/"), cassette))
-    assert isinstance(cassette.decide(Request("GET", url + "/")), Refusal)
 
 
 def test_a_placeholder_is_never_sent() -> None:

@@ -159,7 +159,7 @@ class AnyLedger(Protocol):
         """The call was made. What it really cost takes the place of what was set aside."""
 
     def give_back(self, unit: Unit) -> None:
-        """The call failed before it reached anybody."""
+        """The call failed before anybody answered."""
 
     def spent(self) -> Spent:
         """What this tape's run has spent."""
@@ -255,7 +255,7 @@ class Ledger:
             )
 
     def give_back(self, unit: Unit) -> None:
-        """The call failed before it reached anybody."""
+        """The call failed before anybody answered."""
         with self._transaction() as connection:
             connection.execute(
                 "UPDATE spends SET state = 'returned', tokens = 0, usd = '0' WHERE number = ?",

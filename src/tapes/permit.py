@@ -327,23 +327,20 @@ class Permit:
     def _never_began(self) -> bool:
         """No answer began: then there is nothing to keep, and the call may have cost something."""
         if not self._head.status:
-            self.failed(was_sent=True, we_left=True)
+            self.failed(we_left=True)
         return not self._head.status
 
     def _evidence(self, response: Response, state: State) -> Unstored:
         self._question.give_back_sample()
         return self._unstored(response, state, evidence_key(self.key), None)
 
-    def failed(self, *, was_sent: bool, we_left: bool = False) -> None:
-        """No answer came: because the call failed, or because we left it (a time-out, a cancel).
-
-        What may have been sent is spent, whatever became of it: it may have cost something.
-        """
+    def failed(self, *, we_left: bool) -> None:
+        """No answer came: because the call failed, or because we left it (a time-out, a cancel)."""
         if self._over:
             return
         self._tell(None, State.ABORTED_BY_CLIENT if we_left else State.UPSTREAM_ERROR)
-        if was_sent:
-            self._end(None, None if we_left else "failed")
+        if we_left:
+            self._end(None, None)
         else:
             self._over = True
             self._recorder.report.count("failed")
@@ -400,7 +397,7 @@ class Permit:
         try:
             require_json(response, _not_an_answer)
         except NotAnAnswer:
-            self.failed(was_sent=True, we_left=True)
+            self.failed(we_left=True)
             raise
         copies = Copies(response)
         usage = usage_of_value(response) if self._unit else None

@@ -21,7 +21,6 @@ from enum import StrEnum
 from typing import assert_never
 
 from tapes.budget import CALLS, LATCH
-from tapes.calling import fail
 from tapes.canonical import key_of_exchange_request, sample_key
 from tapes.cassette import Busy, Cassette, Play, Refusal
 from tapes.drift import TELLING, Change, Kind, changes
@@ -330,7 +329,7 @@ class _Caller:
             if inspect.isawaitable(response):
                 response = asyncio.run(_awaited(response))
         except Exception as error:  # whatever a user's callable raises
-            fail(permit, error)
+            permit.failed(we_left=False)
             raise NotAnswered(f"the live callable failed: {error!r}") from error
         return permit.preview(response)
 

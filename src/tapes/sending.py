@@ -15,7 +15,6 @@ import ssl
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from tapes.calling import fail
 from tapes.errors import NotAnswered, NotSendable
 from tapes.exchange import Request, State
 from tapes.host_keys import require_no_placeholder
@@ -46,7 +45,7 @@ def send(permit: Permit, timeout: float = TIMEOUT_S) -> None:
         require_no_placeholder(request)
         connection, target = _connection(urlsplit(request.url), timeout)
     except NotSendable:
-        permit.failed(was_sent=False)
+        permit.failed(we_left=False)
         raise
     try:
         _exchange(connection, target, request, permit)
@@ -55,13 +54,13 @@ def send(permit: Permit, timeout: float = TIMEOUT_S) -> None:
         if has_begun:
             permit.abandon(State.UPSTREAM_ERROR)
         else:
-            fail(permit, error)
+            permit.failed(we_left=isinstance(error, TimeoutError))
         what = "broke off its answer" if has_begun else "gave no answer"
         raise NotAnswered(
             f"{_host(urlsplit(request.url))} {what}: {str(error) or type(error).__name__}"
         ) from error
     except ValueError as error:  # a header or a path that HTTP cannot say
-        permit.failed(was_sent=False)
+        permit.failed(we_left=False)
         raise NotSendable(f"the request is not HTTP: {error}") from error
     finally:
         connection.close()

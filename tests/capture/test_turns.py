@@ -254,7 +254,7 @@ def test_a_limit_of_live_calls_holds_exactly(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("N17")
-def test_a_call_that_was_sent_and_not_answered_is_not_made_a_second_time(tmp_path: Path) -> None:
+def test_a_call_that_gets_no_answer_costs_no_unit(tmp_path: Path) -> None:
     def refuse(_: Received, wire: Wire) -> None:
         wire.reset()
 
@@ -266,8 +266,7 @@ def test_a_call_that_was_sent_and_not_answered_is_not_made_a_second_time(tmp_pat
     ):
         assert raw.ask(chat("x")).status == 502
         with Raw(proxy) as raw2:
-            assert b"budget exhausted" in raw2.ask(chat("x")).body
-        assert len(upstream.requests) == 1
+            assert raw2.ask(chat("x")).status == 200
 
 
 @pytest.mark.row("N04", "N05")

@@ -124,7 +124,7 @@ class Relayed:
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             upstream.leave()
-        self._cut(State.ABORTED_BY_CLIENT, we_left=True)
+        self._cut(State.ABORTED_BY_CLIENT, we_left=self._sent)
 
     def _cut(self, state: State, *, we_left: bool) -> None:
         """End the permit of an answer that was cut short, or never began (rule 3)."""
@@ -137,7 +137,7 @@ class Relayed:
         if self._head is not None:
             self._keep(partial(permit.abandoning, state), permit, _nothing)
         else:
-            self._give_back(permit, we_left=we_left and self._sent)
+            self._give_back(permit, we_left=we_left)
 
     # --- the answer
 
@@ -272,7 +272,7 @@ class Relayed:
 
     def _give_back(self, permit: Permit, *, we_left: bool) -> None:
         """End a permit whose call came to nothing, and wake who waits for it."""
-        work = partial(permit.failed, was_sent=self._sent, we_left=we_left)
+        work = partial(permit.failed, we_left=we_left)
         self._desk.keepers.do(work, partial(self._landed, permit, _nothing))
 
     def _landed(

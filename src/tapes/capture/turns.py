@@ -150,7 +150,7 @@ class Gathered:
     def _carry_out(self, verdict: Verdict | CassetteError | Exception) -> None:
         if self._left:
             if isinstance(verdict, Permit):
-                self._desk.keepers.do(partial(verdict.failed, was_sent=False), _note_failure)
+                self._desk.keepers.do(partial(verdict.failed, we_left=False), _note_failure)
                 self._desk.landed(self._cassette, verdict.key)
             return
         match verdict:

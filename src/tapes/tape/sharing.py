@@ -132,7 +132,7 @@ class PostgresLedger:
             connection.execute(_SETTLE, (tokens, usd, unit.number))
 
     def give_back(self, unit: Unit) -> None:
-        """The call failed before it reached anybody."""
+        """The call failed before anybody answered."""
         with self._transaction() as connection:
             connection.execute(_GIVE_BACK, (unit.number,))
 

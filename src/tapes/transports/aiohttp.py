@@ -19,14 +19,13 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
-from aiohttp import ClientRequest, ClientResponse, ClientSession, hdrs
+from aiohttp import ClientRequest, ClientResponse, ClientSession, ConnectionTimeoutError, hdrs
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.payload import Payload
 from aiohttp.streams import StreamReader
 
 from tapes import guard
-from tapes.calling import fail
 from tapes.cassette import Busy, Cassette, Play
 from tapes.errors import CassetteError
 from tapes.exchange import Headers, Request, Response, State, header
@@ -130,7 +129,7 @@ async def _answered(lane: Lane, request: ClientRequest, handler: Handler) -> Cli
     try:
         live = await _raw(request, handler)
     except BaseException as error:
-        raise_any(await _in_thread(partial(fail, verdict, error)))
+        raise_any(await _in_thread(partial(verdict.failed, we_left=_we_left(error))))
         raise
     return await _record(request, _Live(live, verdict))
 
@@ -143,6 +142,13 @@ async def _raw(request: ClientRequest, handler: Handler) -> ClientResponse:
             return await handler(request)
     finally:
         _is_raw.reset(token)
+
+
+def _we_left(error: BaseException) -> bool:
+    """Whether a call that got no answer was left by its caller, after it may have been sent."""
+    if isinstance(error, ConnectionTimeoutError):
+        return False
+    return not isinstance(error, Exception) or isinstance(error, TimeoutError)
 
 
 async def _whole_body(request: ClientRequest) -> bytes:

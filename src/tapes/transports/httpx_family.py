@@ -19,7 +19,6 @@ import anyio
 import anyio.to_thread
 
 from tapes import guard
-from tapes.calling import fail
 from tapes.cassette import Busy, Cassette, Play
 from tapes.exchange import Headers, Request, State
 from tapes.guarding.replacing import Function, Replacements
@@ -74,7 +73,7 @@ class Family:
         try:
             response = _uncovered(send, self._as_sent(request, sample))
         except BaseException as error:
-            end(partial(fail, verdict, error))
+            end(partial(verdict.failed, we_left=self._we_left(error)))
             raise
         verdict.answered(*_head(response))
         if self._is_read(response):
@@ -100,7 +99,7 @@ class Family:
         try:
             response = await _uncovered_async(send, self._as_sent(request, sample))
         except BaseException as error:
-            await _end(partial(fail, verdict, error))
+            await _end(partial(verdict.failed, we_left=self._we_left(error)))
             raise
         verdict.answered(*_head(response))
         if self._is_read(response):
@@ -146,6 +145,13 @@ class Family:
     def _is_read(self, response: Any) -> bool:
         """Whether a wrapped transport gave its whole body at once, so that nobody will read it."""
         return isinstance(response.stream, self.library.ByteStream)
+
+    def _we_left(self, error: BaseException) -> bool:
+        """Whether a call that got no answer was left by its caller, after it may have been sent."""
+        library = self.library
+        if isinstance(error, library.ConnectTimeout | library.PoolTimeout):
+            return False
+        return not isinstance(error, Exception) or isinstance(error, library.TimeoutException)
 
     # --- covering a library
 

@@ -22,11 +22,11 @@ from typing import Any
 import urllib3
 from urllib3.connection import HTTPConnection, _ResponseOptions
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import ReadTimeoutError
 from urllib3.util import SKIP_HEADER, parse_url
 from urllib3.util.request import body_to_chunks
 
 from tapes import guard
-from tapes.calling import fail
 from tapes.cassette import Play
 from tapes.exchange import Headers, Request, Response, State, header
 from tapes.guarding.replacing import Function, Replacements
@@ -134,13 +134,18 @@ def _answered(lane: Lane, call: _Call, send: Callable[[_Call], Any]) -> Any:
         live = send(replace(call, body=body, headers=headers, options=call.options | ours))
         original: http.client.HTTPResponse = live._original_response
     except BaseException as error:
-        end(partial(fail, verdict, error))
+        end(partial(verdict.failed, we_left=_we_left(error)))
         raise
     head = Response(original.status, _live_headers(original), reason=original.reason)
     verdict.answered(head.status, head.headers, head.reason)
     if original.isclosed() or original.length == 0:
         end(verdict.finish)
     return _response(call, head, _Wire(_recorded(head, original, verdict), live, verdict))
+
+
+def _we_left(error: BaseException) -> bool:
+    """Whether a call that got no answer was left by its caller, after it may have been sent."""
+    return not isinstance(error, Exception) or isinstance(error, ReadTimeoutError | TimeoutError)
 
 
 # --- values of the library ⇄ ours -------------------------------------------------------------
