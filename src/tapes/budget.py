@@ -4,8 +4,8 @@ Rule 1: the latch is `DEMO_LIVE=1` and nothing else. A budget is a number of liv
         (`CASSETTE_LIVE_BUDGET`), of tokens (`…_TOKENS`) or of US dollars (`…_USD`).
 Rule 2: a unit is taken before the call is sent, in one transaction with the count, so that no
         interleaving of processes exceeds a limit by one.
-Rule 3: a call that failed before it reached anybody gives its unit back; one that may have been
-        sent does not, and neither does one whose process was killed. When in doubt, it was spent.
+Rule 3: a call that got no answer because it failed gives its unit back; one that we left does
+        not, and neither does one whose process was killed. When in doubt, it was spent.
 Rule 4: the count goes on from run to run until somebody resets it (`tapes budget reset`) or names
         a new run (`CASSETTE_BUDGET_RUN`).
 
