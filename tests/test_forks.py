@@ -1,7 +1,11 @@
 """Bringing things through a fork: at rest before, going on in the parent, anew in the child."""
 
 import gc
+import importlib
 import os
+import threading
+
+import pytest
 
 from tapes.forks import bring_through_forks
 from tests.tape.homes import fork
@@ -50,3 +54,36 @@ def test_what_is_gone_is_not_kept_alive() -> None:
     gc.collect()
     told_in_child([])
     assert told == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("directory_contract", "_mutex"),
+        ("guard", "_lock"),
+        ("keeping", "_lock"),
+        ("lanes", "_lock"),
+        ("redact", "_lock"),
+        ("repeats", "_lock"),
+        ("transports.installing", "_lock"),
+    ],
+)
+def test_a_child_finds_free_what_another_thread_holds(module: str, name: str) -> None:
+    owner = importlib.import_module(f"tapes.{module}")
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with getattr(owner, name):
+            held.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(60)
+    pid = fork()
+    if pid == 0:
+        os._exit(0 if getattr(owner, name).acquire(blocking=False) else 1)
+    _, status = os.waitpid(pid, 0)
+    over.set()
+    thread.join()
+    assert status == 0

@@ -18,6 +18,15 @@ _cassettes: dict[tuple[str, Mode], Cassette] = {}
 _mutex = threading.Lock()
 
 
+def _in_child() -> None:
+    """After a fork: whoever held it is the parent's."""
+    global _mutex
+    _mutex = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
 def resolve(
     payload: dict[str, Json],
     call_upstream: Callable[[dict[str, Json]], Json],

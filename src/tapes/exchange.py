@@ -70,6 +70,11 @@ class Response:
         return b"".join(piece.data for piece in self.pieces)
 
 
+# What a piece takes in memory beside its bytes: measured. A limit that counted bytes alone would be
+# passed many times over by pieces of one byte.
+OF_A_PIECE = 128
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """One request and its response, under the key that finds it.

@@ -26,6 +26,15 @@ from tapes.halt import raise_refusal
 from tapes.lanes import Lane
 
 _lock = threading.Lock()
+
+
+def _in_child() -> None:
+    """After a fork: whoever held it is the parent's."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
 _is_watching = False
 
 

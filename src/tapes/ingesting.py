@@ -67,7 +67,7 @@ class IngestServer:
         return f"http://{Listen('127.0.0.1' if host in ('0.0.0.0', '::') else host, port)}"
 
     async def serve(self, ready: Callable[["IngestServer"], object]) -> None:
-        """Serve until SIGINT or SIGTERM, and derive meanwhile."""
+        """Serve until SIGINT or SIGTERM, and derive meanwhile. Raises what serving fails with."""
         stopped, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
@@ -75,16 +75,19 @@ class IngestServer:
         deriving = threading.Thread(target=self._projector.run, args=(stop,), name="projector")
         deriving.start()
         serving = asyncio.create_task(self._server.serve([self._socket]))
+        serving.add_done_callback(lambda _: stopped.set())  # a server that fails ends all of it
         try:
             ready(self)  # whoever connects from now on waits in the backlog, and is answered
             await stopped.wait()
         finally:
             self._server.should_exit = True
-            await serving
-            stop.set()
-            self._projector.wake()
-            await asyncio.to_thread(deriving.join, _STOPPING_S)
-            self._socket.close()
+            try:
+                await serving
+            finally:
+                stop.set()
+                self._projector.wake()
+                await asyncio.to_thread(deriving.join, _STOPPING_S)
+                self._socket.close()
 
 
 def _listening(listen: Listen) -> socket.socket:

@@ -9,6 +9,7 @@ Rule 3: what a project declares as secret comes to rest in no log of it: neither
 
 import importlib.util
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -186,6 +187,15 @@ def keeping(where: Where) -> Iterator[Keeping]:
 
 _held: dict[Where, tuple[Keeping, ExitStack, int]] = {}
 _lock = threading.Lock()
+
+
+def _in_child() -> None:
+    """After a fork: whoever held it is the parent's."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def hold(where: Where) -> Inside:

@@ -12,6 +12,7 @@ Knows nothing of HTTP clients.
 """
 
 import atexit
+import os
 import threading
 import time
 from collections import deque
@@ -83,6 +84,15 @@ class _Entered:
 _of_context: ContextVar[_Entered | None] = ContextVar("tapes_lane", default=None)
 _of_process: list[Lane] = []
 _lock = threading.Lock()
+
+
+def _in_child() -> None:
+    """After a fork: whoever held it is the parent's."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def current() -> Lane | None:

@@ -19,6 +19,7 @@ Knows nothing of tapes or keys.  Pure but for what it remembers.
 import base64
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -92,6 +93,17 @@ _SECRETS, _SECRETS_LENGTH = 256, 1024 * 1024
 _HEADS = 256
 _NUMBER = re.compile(r"[-+.\deE]+")
 _WORD_OF_TEXT = re.compile(r"[A-Za-z]{1,19}")
+# For what all redactors remember: they seldom see anything new.
+_lock = Lock()
+
+
+def _in_child() -> None:
+    """After a fork: whoever held it is the parent's."""
+    global _lock
+    _lock = Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +143,6 @@ class Redactor:
     _spellings: tuple[str, ...] = ()
     _heads: dict[Headers, "_Head"] = field(default_factory=dict)
     _harmless: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _lock: Lock = field(default_factory=Lock)
     _is_thorough: bool = False
 
     def __post_init__(self) -> None:
@@ -390,17 +401,18 @@ class Redactor:
         if value not in self._seen:
             if not _is_memorable(value):
                 return
-            with self._lock:
-                self._seen = {**self._seen, value: placeholder(name)}
+            with _lock:
                 self._spellings = (*self._spellings, *_spellings_of(value))
                 self._length += len(value)
+                # At last: what is known by now is looked for, also in a child made by fork.
+                self._seen = {**self._seen, value: placeholder(name)}
         self._seen_at[value] = next(self._sights)
 
     def _forget_some(self) -> None:
         """Between two texts, never within one: what is secret in a text is so in all of it."""
         if len(self._seen) <= _SECRETS and self._length <= _SECRETS_LENGTH:
             return
-        with self._lock:
+        with _lock:
             at = dict(self._seen_at)
             latest = sorted(self._seen, key=lambda value: at.get(value, 0), reverse=True)
             lengths = accumulate(map(len, latest))
@@ -409,8 +421,8 @@ class Redactor:
                 for number, (value, length) in enumerate(zip(latest, lengths, strict=True))
                 if not number or (number < _SECRETS // 2 and length <= _SECRETS_LENGTH // 2)
             ]
-            self._spellings = tuple(each for value in kept for each in _spellings_of(value))
             self._seen = {value: self._seen[value] for value in kept}
+            self._spellings = tuple(each for value in kept for each in _spellings_of(value))
             self._seen_at = {value: at.get(value, 0) for value in kept}
             self._length = sum(map(len, kept))
 

@@ -5,6 +5,7 @@ An error that was kept by choice is answered once a run: the next try gets what 
 Knows nothing of tapes.
 """
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,17 @@ Value = TypeVar("Value")
 
 # How many contexts are open in this process: while there are none, nobody has to look for them.
 in_use = 0
-_in_use_lock = threading.Lock()
+_lock = threading.Lock()
+
+
+def _in_child() -> None:
+    """After a fork: whoever held it is the parent's."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
 
 _ordered: ContextVar["Order | None"] = ContextVar("tapes_ordered", default=None)
 _sample: ContextVar[int | None] = ContextVar("tapes_sample", default=None)
@@ -27,19 +38,18 @@ class Order:
     """How often each request was made so far in an ordered group of calls."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
 
     def next(self, key: str) -> int:
         """The sample number of this request's next call."""
-        with self._lock:
+        with _lock:
             number = self._counts.get(key, 0)
             self._counts[key] = number + 1
             return number
 
     def give_back(self, key: str, sample: int) -> None:
         """The call came to nothing; its number is free for the next try."""
-        with self._lock:
+        with _lock:
             if self._counts.get(key) != sample + 1:
                 return
             self._counts[key] = sample
@@ -51,7 +61,6 @@ class Errors:
     """How many kept errors each request was given so far in this run."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
 
     def before(self, key: str) -> int:
@@ -60,7 +69,7 @@ class Errors:
 
     def gave(self, key: str, sample: int) -> None:
         """The sample of this number is an error and was given."""
-        with self._lock:
+        with _lock:
             self._counts[key] = max(self._counts.get(key, 0), sample + 1)
 
 
@@ -83,14 +92,14 @@ def sample(number: int) -> Iterator[None]:
 @contextmanager
 def _chosen(variable: ContextVar[Value | None], value: Value) -> Iterator[None]:
     global in_use
-    with _in_use_lock:
+    with _lock:
         in_use += 1
     token = variable.set(value)
     try:
         yield
     finally:
         variable.reset(token)
-        with _in_use_lock:
+        with _lock:
             in_use -= 1
 
 

@@ -120,10 +120,14 @@ class HttpServer:
         self._socket.close()
 
     @contextlib.asynccontextmanager
-    async def serving(self, app: App) -> AsyncIterator[None]:
-        """Answer, for as long as this lasts; then let answers under way end."""
+    async def serving(self, app: App, stopped: asyncio.Event) -> AsyncIterator[None]:
+        """Answer, for as long as this lasts; then let answers under way end.
+
+        Where serving fails, `stopped` is set, and its error raised here at the end.
+        """
         server = AsgiServer(app, patience_s=5)
         task = asyncio.create_task(server.serve([self._socket]))
+        task.add_done_callback(lambda _: stopped.set())
         try:
             yield
         finally:
@@ -163,7 +167,7 @@ async def serve(plan: Plan, ready: Callable[[Served], object], stopped: asyncio.
                 addresses[door] = server.address
         if api_door is not None:
             app, api = await _api_app(plan, store, projector, addresses, stack)
-            await stack.enter_async_context(api_door.serving(app))
+            await stack.enter_async_context(api_door.serving(app, stopped))
             stack.callback(api.changes.close)
             watcher = None if proxy is None else proxy.desk.watcher
             if isinstance(watcher, LogWatcher):
@@ -171,7 +175,7 @@ async def serve(plan: Plan, ready: Callable[[Served], object], stopped: asyncio.
         if ingest_door is not None and plan.ingest is not None:
             wake = projector.wake if projector is not None else (lambda: None)
             ingest = plan.ingest[0](store, wake, addresses)
-            await stack.enter_async_context(ingest_door.serving(ingest))
+            await stack.enter_async_context(ingest_door.serving(ingest, stopped))
         ready(Served(_those_of(plan, addresses), proxy))
         await stopped.wait()
 

@@ -1,5 +1,8 @@
 """Client connections: one request after the other, whatever a client does to its bytes."""
 
+import asyncio
+import select
+import socket
 import time
 from dataclasses import dataclass, field
 
@@ -221,6 +224,65 @@ def test_a_half_closed_connection_ends_with_its_answer() -> None:
     echo.turns[0].answer()
     assert wire.written == b"/later 1\n"
     assert wire.closed
+
+
+@pytest.mark.parametrize("target", [b"/later", b"/a"])
+def test_a_client_that_sends_no_more_gets_the_answers_to_all_that_it_had_sent(
+    target: bytes,
+) -> None:
+    wire, echo, connection = connected()
+    wire.receive(sized(b"1", b"/later") + sized(b"2", target) + sized(b"3"))
+    assert connection.eof_received()
+    for number in range(2 if target == b"/later" else 1):
+        assert not wire.closed
+        echo.turns[number].answer()
+    assert wire.written == b"/later 1\n%b 2\n/a 3\n" % target
+    assert wire.closed
+
+
+def test_a_slow_client_that_sends_no_more_gets_the_answer_that_waits_for_it() -> None:
+    wire, _, connection = connected()
+    connection.pause_writing()
+    wire.receive(sized(b"1"))
+    assert connection.eof_received()
+    connection.resume_writing()
+    assert (wire.written, wire.closed) == (b"/a 1\n", True)
+
+
+def test_half_a_request_behind_the_last_one_is_not_waited_for() -> None:
+    wire, echo, connection = connected()
+    wire.receive(sized(b"1", b"/later") + sized(b"23", b"/upstream")[:-1])
+    assert connection.eof_received()
+    echo.turns[0].answer()
+    assert (wire.written, wire.closed) == (b"/later 1\n", True)
+    connection.connection_lost(None)
+    assert echo.turns[1].left
+
+
+@pytest.mark.skipif(not hasattr(select, "POLLRDHUP"), reason="the system tells of resets only")
+@pytest.mark.parametrize(("target", "left"), [(b"/upstream", True), (b"/later", False)])
+def test_a_client_that_leaves_while_it_is_not_read_is_noticed(target: bytes, left: bool) -> None:
+    async def use() -> bool:
+        echo = Echo()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            loop = asyncio.get_running_loop()
+            _, connection = await loop.create_connection(Clients(echo).connection, sock=ours)
+            theirs.sendall(sized(b"1", target))
+            while not echo.turns:
+                await asyncio.sleep(0)
+            connection.pause_reading(True)
+            theirs.sendall(b"more")
+            connection.close_if_still(time.monotonic())
+            await asyncio.sleep(0)
+            assert not echo.turns[0].left
+            theirs.shutdown(socket.SHUT_WR)
+            connection.close_if_still(time.monotonic())
+            await asyncio.sleep(0)
+            connection.break_off()
+            return not connection.is_open and echo.turns[0].left
+
+    assert asyncio.run(use()) is left
 
 
 def test_a_half_request_ends_with_its_connection() -> None:

@@ -530,6 +530,18 @@ def test_an_answer_without_end_is_not_recorded_and_does_not_fill_the_memory(
     assert kept(tmp_path / "t.jsonl") == []
 
 
+def test_an_answer_of_very_small_chunks_counts_for_what_it_takes(tmp_path: Path) -> None:
+    script = chunks(*[b"x"] * 2000)
+    with (
+        serving(script) as upstream,
+        proxying(upstream.url, tmp_path / "t.jsonl", "record", body_limit=100_000) as proxy,
+        Raw(proxy) as raw,
+        pytest.raises((Broken, ConnectionError)),
+    ):
+        raw.ask(chat("x", **STREAM))
+    assert kept(tmp_path / "t.jsonl") == []
+
+
 class Unreached(Pool):
     """A pool whose connections take for ever to open."""
 

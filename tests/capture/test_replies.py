@@ -65,6 +65,12 @@ def test_no_recorded_text_can_end_a_line() -> None:
     assert read_responses(reply.data).error is None
 
 
+def test_no_trailers_are_promised_that_are_not_sent() -> None:
+    data = reply_of(response(b"x", transfer_encoding="chunked", Trailer="X-Sum"), POST).data
+    assert b"railer" not in data
+    assert data.endswith(b"\r\n\r\n1\r\nx\r\n0\r\n\r\n")
+
+
 def test_the_head_comes_with_the_first_piece() -> None:
     reply = reply_of(response(b"a", b"b"), POST)
     assert [at for at, _ in reply.timed] == [0.0, 0.0, 1.0, 1.0]

@@ -1,6 +1,7 @@
 """Where turns wait: whole files, in order, that outlive whoever wrote them."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,6 +134,34 @@ def test_erasing_reaches_what_was_set_aside_and_names_what_it_cannot_read(
     assert spool.purge(NO_ORG, [session_id_of(turns[1].envelope)]) == (0 if is_unsearched else 1)
     assert spool.unsearched() == before == ((str(aside),) if is_unsearched else ())
     assert aside.exists() is is_unsearched
+
+
+def test_erasing_reaches_what_is_being_set_aside(tmp_path: Path) -> None:
+    """Whoever renames a file at that moment must not carry what is erased away."""
+    gone = [session_id_of(turn(1, "gone").envelope)]
+    for number in range(40):
+        spool = Spool(tmp_path / f"spool{number}")
+        for _ in range(3):
+            file = spool.put([turn(1, "gone"), turn(2, "stays")])
+            data = bytearray(file.read_bytes())
+            data[0] ^= 0xFF
+            file.write_bytes(data)
+        with ThreadPoolExecutor(2) as threads:
+            draining = threads.submit(drained, spool)
+            threads.submit(spool.purge, NO_ORG, gone).result()
+            draining.result()
+        left = [path for path in spool.folder.iterdir() if b"question 1" in path.read_bytes()]
+        assert left == []
+
+
+def test_two_erasures_at_once_take_both_sessions(tmp_path: Path) -> None:
+    sessions = [session_id_of(turn(1, name).envelope) for name in ("one", "two")]
+    for number in range(40):
+        spool = Spool(tmp_path / f"spool{number}")
+        spool.put([turn(1, "one"), turn(2, "two"), turn(3, "stays")])
+        with ThreadPoolExecutor(2) as threads:
+            assert list(threads.map(lambda s, at=spool: at.purge(NO_ORG, [s]), sessions)) == [1, 1]
+        assert drained(spool) == [turn(3, "stays")]
 
 
 def test_a_file_that_is_cut_keeps_what_cannot_be_read_and_no_more(tmp_path: Path) -> None:

@@ -406,6 +406,9 @@ def test_a_body_beyond_the_limit_is_refused_before_it_has_come(tmp_path: Path) -
             )
             raw.send(head + b"800\r\n" + b"x" * 2048 + b"\r\n")
             assert raw.answer().status == 413
+        with Raw(proxy) as raw:  # and whose framing is what is large
+            raw.send(head + b"1;%b\r\nx\r\n" % (b"a" * 4000) * 3)
+            assert raw.answer().status == 413
 
 
 def test_a_tape_that_is_damaged_refuses_and_names_the_place(tmp_path: Path) -> None:

@@ -240,6 +240,21 @@ def test_a_refused_connection_has_failed_and_says_why() -> None:
     assert isinstance(asker.error, ConnectionRefusedError)
 
 
+def test_a_connection_that_was_lost_before_it_is_asked_has_failed() -> None:
+    connection = UpstreamConnection(Pool(), ORIGIN)
+    Wire(connection).lose()
+    asker = Asked()
+    connection.ask(asker, b"GET", b"GET / HTTP/1.1\r\n\r\n", whole=True)
+    assert isinstance(asker.error, ConnectionResetError)
+
+
+def test_a_fault_of_any_kind_while_a_connection_is_opened_reaches_whoever_waits() -> None:
+    async def use() -> Asked:
+        return await _got(Pool(), Origin("127.0.0.1", 99_999, tls=False))
+
+    assert isinstance(asyncio.run(use()).error, OverflowError)
+
+
 def test_a_wish_can_be_taken_back_while_the_connection_is_opened() -> None:
     async def use() -> Asked:
         pool, asker = Pool(), Asked()

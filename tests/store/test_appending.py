@@ -137,6 +137,43 @@ def test_whoever_is_interrupted_while_he_waits_holds_up_nobody(tmp_path: Path) -
     store.close()
 
 
+def test_an_interrupt_of_who_writes_for_others_is_his_alone(tmp_path: Path) -> None:
+    store = open_sqlite(tmp_path / "tapes.db")
+    appending, really = store._appending, store.database.writing
+    begun, main, go_on = threading.Event(), threading.get_ident(), threading.Event()
+
+    @contextmanager
+    def interrupted() -> Iterator[Connection]:
+        with really() as connection:
+            if threading.get_ident() == main and not begun.is_set():
+                begun.set()
+                signal.pthread_kill(main, signal.SIGINT)
+            elif not begun.is_set():
+                assert go_on.wait(PATIENCE_S)
+            yield connection
+
+    def append_behind_main() -> list[Receipt]:
+        wait_until(lambda: len(appending._wanted) == 1)  # main waits
+        return store.append([turn(3)])
+
+    def let_first_end() -> None:
+        wait_until(lambda: len(appending._wanted) == 2)
+        go_on.set()
+
+    store.database.writing = interrupted  # type: ignore[method-assign]
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(store.append, [turn(1)])
+        wait_until(lambda: appending._is_written and not appending._wanted)
+        third = threads.submit(append_behind_main)
+        threads.submit(let_first_end)
+        with pytest.raises(KeyboardInterrupt):
+            store.append([turn(2)])
+        assert [r.kept for r in first.result(PATIENCE_S)] == [Kept.NEW]
+        assert [r.kept for r in third.result(PATIENCE_S)] == [Kept.NEW]
+    assert len(list(store.project().stream_turns())) == 2
+    store.close()
+
+
 def test_conversations_that_many_append_to_at_once_are_kept_to_the_byte(store: SqlStore) -> None:
     begin = threading.Barrier(WRITERS)
 

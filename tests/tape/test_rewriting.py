@@ -178,6 +178,24 @@ def test_what_a_writer_without_locks_adds_meanwhile_is_carried_over(tmp_path: Pa
     assert set(answers(path)) == {call("late").key}
 
 
+def test_adding_that_fails_takes_back_no_line_of_a_writer_without_locks(tmp_path: Path) -> None:
+    path = tape_in(tmp_path, "jsonl", [call("one")])
+    line = Path(tape_in(tmp_path, "jsonl", [call("late")], "other")).read_bytes()
+
+    def rows() -> Iterator[NewRow]:
+        for number in range(4):
+            yield NewRow({"hash": f"{number:064}", "pad": "x" * 3 * 1024 * 1024})
+            if number == 2:  # some of it is in the file by now
+                with Path(path).open("ab") as file:
+                    file.write(line)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), editing(path) as editor:
+        editor.append(rows())
+    assert verify(path).damage == []
+    assert set(answers(path)) == {call("one").key, call("late").key}
+
+
 # --- killed
 
 

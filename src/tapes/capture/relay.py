@@ -5,7 +5,7 @@ Rule 2: nothing is piled up without bound. A client that sends ahead is not read
         slowly is told of (`client_is_slow`), and gets no next answer until it has caught up.
 Rule 3: when the client leaves, whoever answers is told at once (`client_left`). A client that
         closes its sending side while an upstream works for it has left; one that waits for an
-        answer of our own still gets it.
+        answer of our own still gets it, and one for every whole request that it had sent behind.
 Rule 4: a connection is used again only after a request and an answer that both ended as they said
         they would. An answer that comes before its request has ended is followed by a lingering
         close, so that it can be read.
@@ -18,6 +18,7 @@ Knows nothing of tapes or upstreams: who answers is decided by the handler that 
 
 import asyncio
 import logging
+import select
 import socket
 import time
 from typing import Generic, Protocol, TypeVar, cast
@@ -46,6 +47,8 @@ _SWEEP_S = 2.0
 _KNOWN_HEADS_BYTES = 8 * 1024 * 1024
 # What is made of a head takes so many times as much as the head: measured.
 _OF_A_HEAD = 16
+# That the other side closed. Where a system has no such event, only its reset is told, unasked.
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -227,8 +230,14 @@ class ClientConnection(asyncio.Protocol, Generic[Noted]):
     def eof_received(self) -> bool:
         """The client sends no more (rule 3). False closes the connection."""
         self._sends_no_more = True
-        waits = self._answering and self._body is None
-        return waits and (self._turn is None or not self._turn.needs_client)
+        return self._waits and (self._turn is None or not self._turn.needs_client)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether a client that sends no more has an answer to come."""
+        if self._answering:
+            return self._body is None
+        return self.is_slow and bool(self._input)
 
     # --- requests
 
@@ -251,6 +260,8 @@ class ClientConnection(asyncio.Protocol, Generic[Noted]):
             self._refuse(error)
         finally:
             self._advancing = False
+        if self._sends_no_more and not self._lingering and not self._waits:
+            self._linger()
         self._hold_input()
 
     def _begin(self) -> bool:
@@ -360,7 +371,7 @@ class ClientConnection(asyncio.Protocol, Generic[Noted]):
             or self._body is not None
             or request is None
             or not request.keeps_alive
-            or self._sends_no_more
+            or (self._sends_no_more and not self._input)
         ):
             self._linger()
         else:
@@ -395,14 +406,28 @@ class ClientConnection(asyncio.Protocol, Generic[Noted]):
             self._paused_by_turn = pause
             self._set_reading()
 
+    @property
+    def _has_hung_up(self) -> bool:
+        """Whether the other side has closed, which a loop that does not read is not told."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        if sock is None:
+            return False
+        watch = select.poll()
+        watch.register(sock.fileno(), _HUNG_UP)
+        return bool(watch.poll(0))
+
     def becomes_tunnel(self) -> None:
         """From now on whatever the client sends is body, until it closes."""
         self._body = Body(UNTIL_CLOSE)
         self._advance()
 
     def close_if_still(self, now: float) -> None:
-        """Close where the client has had its time."""
+        """Close where the client has had its time, or has left while it is not read (rule 3)."""
         if self._transport is None:
+            return
+        needs_client = self._turn is not None and self._turn.needs_client
+        if needs_client and (self._paused_by_turn or self._paused_by_input) and self._has_hung_up:
+            self.break_off()
             return
         still = now - self._since
         if self._lingering:

@@ -6,7 +6,7 @@ Rule 2: while recording, the end of an answer is held back until the tape has it
         held back whole, so that a refusal can take its place.
 Rule 3: a permit ends exactly once: with the end of the answer, or where it was cut short by the
         client or the upstream. What ended it first decides.
-Rule 4: an answer larger than the limit of bodies is not recorded: its client is broken off and the
+Rule 4: an answer that takes more than the limit is not recorded: its client is broken off and the
         refusal is listed, so that an answer without end does not fill the memory.
 Rule 5: when the client leaves, the upstream's connection is closed at once; when the upstream
         breaks off, so does the client's answer.
@@ -26,7 +26,7 @@ from tapes.capture.upstream import UpstreamConnection
 from tapes.capture.watching import Watch
 from tapes.capture.workers import log_failure
 from tapes.errors import CassetteError, TapeFailed
-from tapes.exchange import State
+from tapes.exchange import OF_A_PIECE, State
 from tapes.permit import Permit, Unstored
 
 log = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class Relayed:
         data = b"".join(step.pieces) if self._dechunks else step.raw
         permit = self._permit
         if permit is not None:
-            self._size += len(step.raw)
+            self._size += len(step.raw) + OF_A_PIECE * len(step.pieces)
             if self._size > self._desk.setup.body_limit:
                 self._give_up(permit)
                 return

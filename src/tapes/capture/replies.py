@@ -3,6 +3,7 @@
 Rule 1: each recorded piece is one chunk where the answer is chunked, so its boundaries are kept.
 Rule 2: an answer that was recorded without framing (HTTP/2, or ended by closing) gets chunks.
 Rule 3: lines keep their place, framing included, so that a client sees the head that it saw live.
+        `Trailer` alone is left out: what it promises is not on a tape.
 Rule 4: no recorded text can end a header line, no empty piece can end the body.
 
 Pure.
@@ -42,8 +43,8 @@ def reply_of(response: Response, request: RequestHead) -> Reply:
     lines = [f"HTTP/1.1 {response.status} {response.reason}"]
     for name, value in response.headers:
         match name.lower():
-            case "connection" | "keep-alive":
-                pass
+            case "connection" | "keep-alive" | "trailer":
+                pass  # trailers are not kept, so none are promised
             case "transfer-encoding":
                 if chunks:
                     lines.append(f"{name}: chunked")

@@ -7,12 +7,15 @@ Rule 2: files are taken in by the order of their names, which is the order of wr
 Rule 3: a file goes when the store has what is in it. A turn that is delivered twice is kept once,
         or set aside once, because every turn here has an identity.
 Rule 4: what is damaged is set aside under another name, never thrown away and never in the way.
-Rule 5: erasing goes through all of it, also through what was set aside, turn by turn. What cannot
+Rule 5: whoever takes a file away, renames it or writes it anew holds the lock of the files for that
+        moment, so that nothing erased comes back under another name.
+Rule 6: erasing goes through all of it, also through what was set aside, turn by turn. What cannot
         be read stays, for nobody can say whose it is, and its file is named.
 
 What comes here is clean: it holds no secrets. Knows nothing of stores.
 """
 
+import fcntl
 import hashlib
 import json
 import logging
@@ -119,19 +122,43 @@ class Spool:
     def _readable(self) -> Iterator[tuple[Path, list[RawTurn]]]:
         for file in self._waiting():
             try:
-                turns = list(_read(file))
-            except FileNotFoundError:
-                continue  # purged meanwhile
-            except (DamagedFile, OSError) as error:
+                with self._files_held():
+                    turns = self._turns_or_aside(file)
+            except OSError as error:
                 log.error("a file of the spool cannot be read: %s", error)
-                with suppress(OSError):
-                    file.rename(file.with_suffix(_DAMAGED))
                 continue
-            yield file, turns
+            if turns is not None:
+                yield file, turns
+
+    def _turns_or_aside(self, file: Path) -> list[RawTurn] | None:
+        """What a file holds; None where it was purged meanwhile, or had to be set aside."""
+        try:
+            return list(_read(file))
+        except FileNotFoundError:
+            return None
+        except (DamagedFile, OSError) as error:
+            log.error("a file of the spool cannot be read: %s", error)
+            file.rename(file.with_suffix(_DAMAGED))
+            return None
 
     def taken(self, file: Path) -> None:
         """The store has what is in this file."""
-        file.unlink(missing_ok=True)
+        with self._files_held():
+            file.unlink(missing_ok=True)
+
+    @contextmanager
+    def _files_held(self) -> Iterator[None]:
+        """Nobody else takes a file away, renames it or writes it anew (rule 5)."""
+        try:
+            lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield  # then there are no files
+            return
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
 
     def _sweep(self) -> None:
         """Take away what killed processes had begun to write."""
@@ -143,7 +170,7 @@ class Spool:
     # --- erasing
 
     def purge(self, org_id: str, session_ids: Iterable[str]) -> int:
-        """Erase the turns of these sessions, and give their number (rule 5). Raises OSError."""
+        """Erase the turns of these sessions, and give their number (rule 6). Raises OSError."""
         sessions = frozenset(session_ids)
 
         def belongs(turn: RawTurn) -> bool:
@@ -151,7 +178,8 @@ class Spool:
             return mine and session_id_of(turn.envelope) in sessions
 
         self._sweep_abandoned()
-        return sum(self._without(file, belongs) for file in self._files())
+        with self._files_held():
+            return sum(self._without(file, belongs) for file in self._files())
 
     def unsearched(self) -> tuple[str, ...]:
         """Files with something in them that cannot be read, and may be anybody's."""

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 _SMALL = 32 * 1024
 # One of this size is hashed faster than it is parsed, and is remembered.
 _REMEMBERED = 256 * 1024
+# A chunked body may take so many times its limit with its framing: chunks of one byte take six.
+_FRAMED = 8
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.25
 
@@ -49,9 +51,8 @@ class Gathered:
         self._client = client
         self._asked = asked
         self._cassette = cassette
-        self._pieces: list[bytes] = []
-        self._raw: list[bytes] = []
-        self._size = 0
+        self._body = bytearray()
+        self._raw = bytearray()
         self._request: Request | None = None
         self._digest: bytes | None = None
         self._stamp: object = None
@@ -64,22 +65,23 @@ class Gathered:
 
     def body(self, step: Step) -> None:
         """More of the body came. Decides when it is whole."""
-        self._pieces += step.pieces
+        for piece in step.pieces:
+            self._body += piece
         if self._asked.request.framing.chunked:
-            self._raw.append(step.raw)
-        self._size += sum(map(len, step.pieces))
-        if self._size > self._desk.setup.body_limit:
+            self._raw += step.raw
+        limit = self._desk.setup.body_limit
+        if len(self._body) > limit or len(self._raw) > _FRAMED * limit:
             self.too_large()
         elif step.ended:
-            body = b"".join(self._pieces)
-            self._pieces.clear()
+            body = bytes(self._body)
+            self._body.clear()
             digest = digest_of(self._asked, body, self._desk)
             if not give_again(self._desk, self._client, digest):
                 self.decide(body, digest)
 
     def too_large(self) -> None:
         """Answer a body that is larger than the limit."""
-        self._pieces.clear()
+        self._body.clear()
         self._raw.clear()
         limit = self._desk.setup.body_limit
         error = TapesError(f"a request body may have {limit} bytes here", RAISE_LIMIT)
@@ -187,7 +189,7 @@ class Gathered:
             return
         watch = self._desk.watch(self._asked, self._client.peer, Outcome.LIVE, permit.key)
         relayed = Relayed(self._desk, self._client, self._asked, permit, watch)
-        raw = b"".join(self._raw) if self._raw else self._request.body
+        raw = bytes(self._raw) if self._raw else self._request.body
         self._client.answered_by(relayed)
         relayed.send(raw, self._request.body)
 

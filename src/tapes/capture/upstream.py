@@ -185,7 +185,13 @@ class UpstreamConnection(asyncio.Protocol):
     # --- requests
 
     def ask(self, asker: Asker, method: bytes, data: bytes, *, whole: bool) -> None:
-        """Send the beginning of a request, or all of it; what comes back goes to `asker`."""
+        """Send the beginning of a request, or all of it; what comes back goes to `asker`.
+
+        A connection that is lost has failed at once: nobody will tell of its end again.
+        """
+        if self._transport is None:
+            asker.failed(ConnectionResetError("the upstream closed the connection"))
+            return
         self._asker, self._method, self._sent_whole = asker, method, whole
         self._interim = 0
         self._heads = HeadReader(_NO_HTTP)
@@ -277,13 +283,16 @@ class Pool:
                     origin.port,
                     ssl=await self._context() if origin.tls else None,
                 )
-        except (OSError, UnicodeError) as error:  # a time-out is an OSError; so is TLS
-            asker.failed(error)
         except asyncio.CancelledError:
             connection.close()  # it may have been made at that very moment
             raise
-        else:
+        except Exception as error:  # noqa: BLE001  # whatever it is, somebody waits for it
+            asker.failed(error)
+            return
+        if connection.is_open:
             asker.connected(connection)
+        else:  # closed before this task had its turn
+            asker.failed(ConnectionResetError("it closed the connection at once"))
 
     async def _context(self) -> ssl.SSLContext:
         if self.tls is None:

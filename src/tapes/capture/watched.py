@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tapes.capture.noticed import Noticed
 from tapes.capture.watching import Outcome, Seen
-from tapes.exchange import Headers, Piece, Request, Response, State
+from tapes.exchange import OF_A_PIECE, Headers, Piece, Request, Response, State
 from tapes.providers.reading import DropReason, is_turn_request
 from tapes.rows import Outcome as Answered
 
@@ -79,7 +79,7 @@ class Gathering:
 
     def request_piece(self, data: bytes) -> None:
         """A piece of the request's body."""
-        self._asked_size += len(data)
+        self._asked_size += len(data) + OF_A_PIECE
         if self._asked_size <= _LARGEST:
             self._asked.append(data)
 
@@ -89,7 +89,7 @@ class Gathering:
 
     def piece(self, data: bytes) -> None:
         """A piece of the answer's body."""
-        self._size += len(data)
+        self._size += len(data) + OF_A_PIECE
         if data and self._size <= _LARGEST:
             at = round(time.perf_counter() - self._begun, 4)
             self._pieces.append(Piece(at, data))

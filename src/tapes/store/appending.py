@@ -122,8 +122,11 @@ class Appending:
             self._wanted[0].told.release()  # it is not over: he is the next
 
     def _keep_for_all(self, mine: _Wanted) -> None:
-        """Write what is wanted, and hand on to the first who wants more."""
-        some = [mine]
+        """Write what is wanted, and hand on to the first who wants more.
+
+        An interrupt is this thread's alone: the others' turns are written by whoever is next.
+        """
+        some, interrupt = [mine], None
         try:
             self._wait_for_others()
             with self._gate:
@@ -131,18 +134,24 @@ class Appending:
             with self._mutex:
                 self._make_ready(some)
                 self._write([each for each in some if not each.is_over])
-        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+        except Exception as error:  # noqa: BLE001  # raised where it is waited for
             for each in some:
                 if not each.is_over:
                     each.error = error
+        except BaseException as error:  # noqa: BLE001  # raised below, once the others can go on
+            interrupt = error
+        left = [each for each in some if each is not mine and not each.is_over]
         with self._gate:
             if mine in self._wanted:  # it failed before it was taken out
                 self._wanted.remove(mine)
+            self._wanted.extendleft(reversed(left))
             self._expected = len(some) + len(self._wanted)
             self._hand_on()
         for each in some:
-            if each is not mine:
+            if each is not mine and each not in left:
                 each.told.release()
+        if interrupt is not None:
+            raise interrupt
 
     def _wait_for_others(self) -> None:
         with self._gate:
@@ -185,13 +194,13 @@ class Appending:
             return
         try:
             receipts = iter(self._kept([turn for each in some for turn in each.ready]))
-        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+        except Exception as error:  # noqa: BLE001  # raised where it is waited for
             self._write_each(some, error)
             return
         for each in some:
             each.receipts = [next(receipts) for _ in each.ready]
 
-    def _write_each(self, some: Sequence[_Wanted], error: BaseException) -> None:
+    def _write_each(self, some: Sequence[_Wanted], error: Exception) -> None:
         """One of them may be what is wrong: each is kept, or fails, by itself."""
         for each in some:
             if len(some) == 1:
@@ -202,7 +211,7 @@ class Appending:
                 continue
             try:
                 each.receipts = self._kept(each.ready)
-            except BaseException as its:  # noqa: BLE001  # raised where it is waited for
+            except Exception as its:  # noqa: BLE001  # raised where it is waited for
                 each.error = its
 
     def _kept(self, turns: Sequence[Ahead]) -> list[Receipt]:

@@ -231,6 +231,7 @@ class JsonlEditor:
         """Write the rows behind the last whole line; take them back where that fails."""
         start = self._end_of_lines()
         known: set[str] = set()
+        written = _Written(self._fd)
         block = bytearray(b"\n" if self._lacks_line_end(start) else b"")
         try:
             for row in new:
@@ -240,12 +241,12 @@ class JsonlEditor:
                     known.add(body)
                 block += row.line()
                 if len(block) > _BLOCK:
-                    _write_all(self._fd, block)
+                    written.write(block)
                     block.clear()
-            _write_all(self._fd, block)
+            written.write(block)
             os.fsync(self._fd)
         except BaseException:
-            os.ftruncate(self._fd, start)
+            written.take_back(start, self._real)
             raise
 
     def _end_of_lines(self) -> int:
@@ -307,11 +308,39 @@ def _body_line(name: str, data: bytes) -> bytes:
     return compact(row).encode() + b"\n"
 
 
-def _write_all(fd: int, data: bytes | bytearray) -> None:
-    with memoryview(data) as view:
-        done = 0
-        while done < len(view):
-            done += os.write(fd, view[done:])
+class _Written:
+    """What was appended to a file to which somebody who knows of no locks may append as well."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._spans: list[tuple[int, int]] = []
+
+    def write(self, data: bytes | bytearray) -> None:
+        """Append all of it."""
+        with memoryview(data) as view:
+            done = 0
+            while done < len(view):
+                count = os.write(self._fd, view[done:])
+                end = os.lseek(self._fd, 0, os.SEEK_CUR)
+                self._spans.append((end - count, end))
+                done += count
+
+    def take_back(self, start: int, real: Path) -> None:
+        """Take away what was written from `start` on.
+
+        Where somebody else wrote there too, his lines stay: ours become blank, which is none.
+        """
+        size = os.fstat(self._fd).st_size
+        if size == start + sum(end - begin for begin, end in self._spans):
+            os.ftruncate(self._fd, start)
+            return
+        fd = os.open(real, os.O_WRONLY | os.O_CLOEXEC)  # the other one appends wherever it is told
+        try:
+            for begin, end in self._spans:
+                os.pwrite(fd, b" " * (end - begin - 1) + b"\n", begin)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 # --- directory --------------------------------------------------------------------------------

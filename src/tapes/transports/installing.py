@@ -9,6 +9,7 @@ Rule 3: the replacements ask for the lane of the moment and do nothing without o
 Knows nothing of what the replacements do.
 """
 
+import os
 import threading
 import warnings
 from importlib import import_module
@@ -34,9 +35,9 @@ def hold() -> None:
     """Have the libraries covered, for one more user."""
     global _holders
     with _lock:
-        _holders += 1
-        if _holders == 1:
+        if not _holders:
             _on_import.start()
+        _holders += 1
 
 
 def let_go() -> None:
@@ -67,3 +68,15 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 _on_import = OnImport(dict.fromkeys(COVERED, _cover))
+
+
+def _in_child() -> None:
+    """After a fork: whoever held it is the parent's, and what was half covered is begun anew."""
+    global _lock
+    _lock = threading.RLock()
+    if not _holders:
+        _on_import.stop()
+        _replacements.undo()
+
+
+os.register_at_fork(after_in_child=_in_child)
