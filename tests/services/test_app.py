@@ -299,3 +299,11 @@ def test_what_is_logged_of_a_broken_answer_names_its_request(
     with hosted(script=breaks) as (host, _), pytest.raises(http.client.IncompleteRead):
         host.get("/v1/cassettes/summary/x", **{"X-Request-Id": own})
     assert f"(request {own})" in caplog.text
+
+
+@pytest.mark.parametrize(("method", "what"), [("GET", "tools"), ("POST", "recheck")])
+def test_a_query_of_very_many_members_is_refused_in_order(method: str, what: str) -> None:
+    query = "&".join(["cassette=summary"] * 30)
+    with hosting() as host:
+        refused = host.get(f"/v1/cassettes/-/{what}?{query}", method)
+    assert (refused.status, refused.json["error"]) == (400, "bad_query")

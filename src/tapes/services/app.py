@@ -195,7 +195,11 @@ class ServicesApp:
             await reply_not_allowed(send, *methods)
             return
         snapshot = self._registry.snapshot
-        asked = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=20)
+        try:
+            asked = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=20)
+        except ValueError:
+            await reply_error(send, 400, "bad_query", "a query has at most 20 members here")
+            return
         if what == b"metrics":
             health = {name: str(source.health) for name, source in snapshot.services.items()}
             text = metrics_text(self._caller.traffic.values(), health)

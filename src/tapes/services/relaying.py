@@ -14,6 +14,7 @@ Knows nothing of how services came here.
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import AsyncIterator
 
@@ -61,6 +62,7 @@ class _Upload:
         self._size = 0
         self._ended = asyncio.Event()
         self.too_large = False
+        self.client_left_early = False
         if not first.get("more_body", False):
             self._ended.set()
 
@@ -84,6 +86,7 @@ class _Upload:
                 return
             message = await self._receive()
             if message["type"] == "http.disconnect":
+                self.client_left_early = True
                 raise _ClientLeft
 
     def _count(self, data: bytes) -> None:
@@ -247,11 +250,8 @@ class _Exchange:
                 service, scope["method"], self._target, headers, body=body
             ) as answer:
                 await self._pass_on(answer)
-        except (Busy, Unreachable, TooSlow, BrokenAnswer, _TooLarge) as error:
+        except (Busy, Unreachable, TooSlow, BrokenAnswer, _TooLarge, _ClientLeft) as error:
             await self._failed(error)
-        except _ClientLeft:
-            self.ended = True
-            self.traffic.failures["client-left"] += 1
 
     async def _pass_on(self, answer: Answer) -> None:
         limit = self.traffic.limits.response_bytes
@@ -282,7 +282,12 @@ class _Exchange:
     def _request_id(self) -> str:
         return (header(self._scope, REQUEST_ID) or b"").decode("latin-1")
 
-    async def _failed(self, error: TapesError | _TooLarge) -> None:
+    async def _failed(self, error: TapesError | _TooLarge | _ClientLeft) -> None:
+        # What the client of services raises for a body that broke off says nothing of either.
+        if self._upload.client_left_early:
+            self.ended = True
+            self.traffic.failures["client-left"] += 1
+            return
         if self._upload.too_large:
             self.traffic.failures["too-large"] += 1
             if not self._began:
@@ -303,7 +308,7 @@ class _Exchange:
         wait: Headers = []
         if isinstance(error, Busy):
             code = "cassette_busy"
-            wait = [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
+            wait = [(b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s)))]
         await self._error(error.http_status, code, error.message, wait)
 
     async def _error(
