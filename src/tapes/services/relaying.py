@@ -18,7 +18,7 @@ import math
 import re
 from collections.abc import AsyncIterator
 
-from tapes.asgi import BARE_QUERY
+from tapes.asgi import BARE_QUERY, break_off
 from tapes.errors import BrokenAnswer, Busy, TapesError, TooSlow, Unreachable
 from tapes.forwarding import Answer, Body, Headers, forwarded, sent_on
 from tapes.request_ids import REQUEST_ID
@@ -289,20 +289,22 @@ class _Exchange:
             self.traffic.failures["client-left"] += 1
             return
         if self._upload.too_large:
+            self.ended = True
             self.traffic.failures["too-large"] += 1
-            if not self._began:
-                self.ended = True
-                limit = self.traffic.limits.request_bytes
-                await _reply_too_large(self._send, self._service, limit)
+            if self._began:
+                break_off(self._scope)
+                return
+            limit = self.traffic.limits.request_bytes
+            await _reply_too_large(self._send, self._service, limit)
             return
         assert isinstance(error, TapesError)
         if self._began:
-            # Returning without an end breaks the client's answer off (rule 3).
             self.traffic.failures[error.slug] += 1
             log.warning(
                 "cassette %s: %s (request %s)", self._service.name, error.message, self._request_id
             )
             self.ended = True
+            break_off(self._scope)  # rule 3
             return
         code = "cassette_timeout" if isinstance(error, TooSlow) else "cassette_unavailable"
         wait: Headers = []
