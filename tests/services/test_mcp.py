@@ -16,6 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from tapes.services.pins import Pins
+from tapes.services.registry import Admitted
 from tests.servers import Received, Script, Wire, answer, chunks, closed_port
 
 from .hosting import (
@@ -29,7 +30,7 @@ from .hosting import (
     serving_service,
     until,
 )
-from .making import document, tool_operation, with_tool
+from .making import admitted, document, tool_operation, with_tool
 
 Json = Any
 BOTH = "application/json, text/event-stream"
@@ -298,6 +299,29 @@ def test_a_tool_whose_words_changed_is_neither_listed_nor_called(tmp_path: Path)
         file.write_text(json.dumps(pins))
         until(lambda: rpc(host, "tools/list")["result"]["tools"], "the operator's word")
         assert isinstance(host.host.registry.pins, Pins)
+
+
+def test_the_operators_word_is_not_lost_when_a_new_service_is_seen_meanwhile(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "pins.json"
+    with (
+        serving_service(document(name="second")) as second,
+        hosted(with_tool(OBJECT), pin_file=file) as (host, _),
+    ):
+        until(file.exists, "the file of pins")
+
+        async def said_and_seen() -> None:
+            # In one step of the loop, so that the host has had no time to look at its file.
+            file.write_text(json.dumps({"summary": {"summary.run": "sha256:said"}}))
+            service = admitted(second.service.document, second.source)
+            registry = host.host.registry
+            registry.configure([s.url for s in registry.snapshot.sources] + [second.source], 0)
+            registry.attempted(second.source, Admitted(service, None), None, 0)
+
+        host.call(said_and_seen)
+        until(lambda: "second" in json.loads(file.read_text()), "what was seen")
+        assert json.loads(file.read_text())["summary"] == {"summary.run": "sha256:said"}
 
 
 def test_a_lenient_host_calls_tools_with_path_and_query() -> None:
