@@ -352,6 +352,19 @@ def test_uploads_that_their_clients_break_off_are_no_failures_of_the_service() -
         assert host.get(f"{PUBLIC}/x").status == 200
 
 
+def test_an_upload_that_falls_silent_holds_no_slot_for_ever() -> None:
+    with (
+        hosted(limits=Limits(failures=1, at_once=1, silence_s=1)) as (host, _),
+        connected(host.port) as sock,
+    ):
+        head = request(f"{PUBLIC}/x", "Content-Length: 10", method="POST")
+        sock.sendall(head + b"abc")
+        assert b" 408 " in _to_the_end(sock)
+        until(lambda: host.host.caller.traffic_of("summary").in_flight == 0)
+        assert host.get(f"{PUBLIC}/x").status == 200
+        assert host.host.caller.traffic_of("summary").failures == {"client-silent": 1}
+
+
 def test_uploads_that_are_too_large_are_no_failures_of_the_service() -> None:
     head = request(f"{PUBLIC}/x", "Transfer-Encoding: chunked", method="POST")
     with hosted(limits=Limits(failures=2, request_bytes=9)) as (host, _):
