@@ -1,5 +1,6 @@
 import http.client
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -286,7 +287,7 @@ def test_every_answer_of_the_host_bears_the_one_id_of_its_request() -> None:
 
 
 @pytest.mark.row("C7")
-def test_what_is_logged_of_a_broken_answer_names_its_request(
+def test_one_line_is_logged_of_a_broken_answer_and_names_its_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     own = "3f2b8c1e-5d4a-4c3b-9a8f-0123456789ab"
@@ -298,4 +299,36 @@ def test_what_is_logged_of_a_broken_answer_names_its_request(
 
     with hosted(script=breaks) as (host, _), pytest.raises(http.client.IncompleteRead):
         host.get("/v1/cassettes/summary/x", **{"X-Request-Id": own})
-    assert f"(request {own})" in caplog.text
+    said = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert [f"(request {own})" in record.message for record in said] == [True]
+
+
+@pytest.mark.parametrize(("method", "what"), [("GET", "tools"), ("POST", "recheck")])
+def test_a_query_of_very_many_members_is_refused_in_order(method: str, what: str) -> None:
+    query = "&".join(["cassette=summary"] * 30)
+    with hosting() as host:
+        refused = host.get(f"/v1/cassettes/-/{what}?{query}", method)
+    assert (refused.status, refused.json["error"]) == (400, "bad_query")
+
+
+def test_a_name_may_still_turn_up_while_a_source_was_not_asked() -> None:
+    asked = threading.Event()
+
+    def waits(_: Received, wire: Wire) -> None:
+        asked.set()
+        wire.until_left()
+
+    with serving_service(document_script=waits) as service, hosting(service.source) as host:
+        assert asked.wait(10)
+        unknown = host.get("/v1/cassettes/summary/x")
+        assert (unknown.status, unknown.json["error"]) == (404, "unknown_cassette")
+        assert unknown.header("retry-after") == "1"
+    with hosting() as host:
+        assert host.get("/v1/cassettes/summary/x").header("retry-after") is None
+
+
+def test_the_problem_of_a_source_names_its_origin_once() -> None:
+    with hosting(f"http://127.0.0.1:{closed_port()}/openapi") as host:
+        host.recheck()
+        (found,) = host.discovery()["problems"]
+    assert found["reason"] == "cannot be reached: Connection refused"

@@ -10,6 +10,7 @@ from jsonschema.exceptions import _WrappedReferencingError
 from referencing import Registry
 
 from tapes.services.fitting import Allowance, Undecided, misfit
+from tapes.services.patterns import program_of
 from tests.strategies import examples
 
 Json = Any
@@ -107,6 +108,28 @@ def test_schemas_that_double_at_every_level_cost_no_more_than_their_size() -> No
 def test_what_costs_too_much_is_left_undecided(schema: Json, value: Json) -> None:
     with pytest.raises(Undecided):
         fault(schema, value, A={"allOf": [{"$ref": "#/$defs/A"}]})
+
+
+@pytest.mark.parametrize("pattern", ["(a|b)*a(a|b){900}c", r"^\p{L}[\p{L}\p{N}]{0,60}$"])
+def test_a_long_text_is_not_held_against_a_large_pattern(pattern: str) -> None:
+    assert misfit({"pattern": pattern}, "ab", {}, {}, Allowance()) is None or pattern[0] == "("
+    with pytest.raises(Undecided):
+        misfit({"pattern": pattern}, "ab" * 1_000_000, {}, {}, Allowance())
+    assert misfit({"pattern": "^[ab]+$"}, "ab" * 1_000_000, {}, {}, Allowance()) is None
+
+
+def test_a_pattern_is_made_ready_once_and_at_its_price() -> None:
+    patterns: Json = {f"x{n}(?:[a-c]|gg){{1,500}}z": {} for n in range(200)}
+    schema = {"patternProperties": patterns, "additionalProperties": {}}
+
+    def cost(names: int) -> int:
+        allowance = Allowance(10**9)
+        misfit(schema, {f"k{n}": n for n in range(names)}, {}, {}, allowance)
+        return 10**9 - allowance.left
+
+    sizes = sum(program_of(pattern).size for pattern in patterns)
+    assert sizes < cost(1)
+    assert cost(3) - cost(2) < sizes / 2
 
 
 def test_deep_values_are_left_undecided_and_never_break() -> None:

@@ -16,7 +16,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from tapes.services.pins import Pins
-from tests.servers import Received, Script, Wire, answer, closed_port
+from tapes.services.registry import Admitted
+from tests.servers import Received, Script, Wire, answer, chunks, closed_port
 
 from .hosting import (
     Answered,
@@ -29,7 +30,7 @@ from .hosting import (
     serving_service,
     until,
 )
-from .making import document, tool_operation, with_tool
+from .making import admitted, document, tool_operation, with_tool
 
 Json = Any
 BOTH = "application/json, text/event-stream"
@@ -300,6 +301,29 @@ def test_a_tool_whose_words_changed_is_neither_listed_nor_called(tmp_path: Path)
         assert isinstance(host.host.registry.pins, Pins)
 
 
+def test_the_operators_word_is_not_lost_when_a_new_service_is_seen_meanwhile(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "pins.json"
+    with (
+        serving_service(document(name="second")) as second,
+        hosted(with_tool(OBJECT), pin_file=file) as (host, _),
+    ):
+        until(file.exists, "the file of pins")
+
+        async def said_and_seen() -> None:
+            # In one step of the loop, so that the host has had no time to look at its file.
+            file.write_text(json.dumps({"summary": {"summary.run": "sha256:said"}}))
+            service = admitted(second.service.document, second.source)
+            registry = host.host.registry
+            registry.configure([s.url for s in registry.snapshot.sources] + [second.source], 0)
+            registry.attempted(second.source, Admitted(service, None), None, 0)
+
+        host.call(said_and_seen)
+        until(lambda: "second" in json.loads(file.read_text()), "what was seen")
+        assert json.loads(file.read_text())["summary"] == {"summary.run": "sha256:said"}
+
+
 def test_a_lenient_host_calls_tools_with_path_and_query() -> None:
     operation = {
         **tool_operation(OBJECT, "get"),
@@ -394,6 +418,40 @@ def test_a_services_progress_reaches_the_agent_that_asked_for_it() -> None:
     assert without.structured_content in ({"plain": True}, {"done": True})
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        b'{"progress":1%s}' % (b"0" * 400),
+        b'{"progress":NaN}',
+        b'{"progress":1,"total":1e999}',
+        b'{"progress":1,"message":[]}',
+    ],
+    ids=["too large", "nan", "infinite", "no text"],
+)
+def test_progress_that_cannot_be_told_is_left_out_and_the_result_comes(told: bytes) -> None:
+    pieces = b"event: progress\ndata: %s\n\n" % told, b'event: result\ndata: {"a":1}\n\n'
+    with hosted(with_tool(OBJECT), chunks(*pieces)) as (host, _):
+        replies = events(post(host, _asking_for_progress()))
+    assert [reply["result"]["structuredContent"] for reply in replies] == [{"a": 1}]
+
+
+def test_a_word_on_progress_that_is_no_text_keeps_the_rest_from_nobody() -> None:
+    pieces = (
+        b'event: progress\ndata: {"progress":1,"message":"\\ud800"}\n\n',
+        b'event: result\ndata: {"a":1}\n\n',
+    )
+    script = chunks(*pieces, content_type="Text/Event-Stream; charset=utf-8")
+    with hosted(with_tool(OBJECT), script) as (host, _):
+        told, replied = events(post(host, _asking_for_progress()))
+    assert told["params"]["message"] == "\ufffd"
+    assert replied["result"]["structuredContent"] == {"a": 1}
+
+
+def _asking_for_progress() -> Json:
+    params = {"name": "summary.run", "_meta": {"progressToken": "t"}}
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+
 # --- HTTP -------------------------------------------------------------------------------------
 
 
@@ -432,6 +490,9 @@ def test_what_http_says_comes_first(method: str, headers: dict[str, str], status
         b'{"jsonrpc":"2.0","method":"ping"}',
         b'{"jsonrpc":"2.0","id":null,"method":"ping"}',
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call"}',
+        b'{"jsonrpc":"2.0","id":1,"method":[]}',
+        b'[{"jsonrpc":"2.0","id":1,"method":{}}]',
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":[1]}',
         b"[" * 100_000,
     ],
 )
@@ -494,6 +555,27 @@ def test_a_batch_is_answered_for_the_versions_that_have_it() -> None:
         assert len(replies[1]["result"]["tools"]) == 1
         assert post(host, batch, **{"MCP-Protocol-Version": "2025-06-18"}).status == 400
         assert post(host, batch[1:2]).status == 202
+
+
+def test_what_is_left_of_a_batch_whose_client_left_is_not_called() -> None:
+    entered, gone = threading.Event(), threading.Event()
+
+    def waits(_: Received, wire: Wire) -> None:
+        entered.set()
+        wire.until_left()
+        gone.set()
+
+    one = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "summary.run"}}
+    body = json.dumps([{**one, "id": 1}, {**one, "id": 2}])
+    with hosted(with_tool(OBJECT), waits) as (host, service):
+        with connected(host.port) as sock:
+            lines = [f"Accept: {BOTH}", f"Content-Length: {len(body)}"]
+            sock.sendall(request("/v1/mcp", *lines, method="POST") + body.encode())
+            assert entered.wait(10)
+        assert gone.wait(10)
+        until(lambda: host.host.caller.traffic_of("summary").in_flight == 0)
+        assert rpc(host, "ping")["result"] == {}
+        assert len(service.service.requests) == 1
 
 
 @pytest.mark.row("C9")

@@ -2,6 +2,8 @@ import asyncio
 import json
 from collections.abc import Sequence
 
+import pytest
+
 from tapes.jsontext import Json
 from tapes.services.beside import Named
 from tapes.services.merging import Aggregate
@@ -47,5 +49,23 @@ def test_a_document_that_changes_while_it_is_merged_is_merged_again() -> None:
         await slow.begun.acquire()
         slow.may_end.set()
         assert [(await first).body, (await second).body] == [b'{"a": 1}', b'{"a": 2}']
+
+    asyncio.run(ask())
+
+
+def test_an_own_document_that_cannot_be_had_keeps_no_change_from_others() -> None:
+    async def ask() -> None:
+        slow, own = Slow(), [dict[str, Json]()]
+        slow.may_end.set()
+        registry, seen = Registry(), list[int]()
+        aggregate = Aggregate(registry, slow, lambda: own[0])
+        registry.watch(aggregate.refresh_soon)
+        registry.watch(lambda _, new: seen.append(new.published))
+        await aggregate.document()
+        own.clear()
+        registry.configure(["http://127.0.0.1/openapi"], 0.0)
+        assert seen == [1]
+        with pytest.raises(IndexError):
+            await aggregate.document()
 
     asyncio.run(ask())

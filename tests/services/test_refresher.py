@@ -1,5 +1,7 @@
 import gzip
 import json
+import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -338,6 +340,22 @@ def test_a_document_that_brings_its_reader_down_is_that_documents_problem_alone(
         host.call(kill)
         good.service.document = document(info={"title": "after"})
         host.recheck()
+        assert b'"title": "after"' in host.get("/v1/cassettes/summary/openapi.json").body
+
+
+def test_a_document_whose_reader_was_killed_is_judged_again_though_it_did_not_change() -> None:
+    with hosted() as (host, service):
+        process = host.host._admitting._process
+        assert process is not None
+        os.kill(process.pid, signal.SIGSTOP)  # so that it dies in the middle of the work
+        service.service.document = document(info={"title": "after"})
+        asking = threading.Thread(target=host.recheck)
+        asking.start()
+        until(host.host._admitting._turn.locked)
+        os.kill(process.pid, signal.SIGKILL)
+        asking.join()
+        assert trouble(host, service.source).problems[0].code == "too_costly"
+        until(lambda: host.discovery()["cassettes"][0]["openapi_status"] == "fresh")
         assert b'"title": "after"' in host.get("/v1/cassettes/summary/openapi.json").body
 
 

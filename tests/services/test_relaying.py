@@ -47,8 +47,9 @@ def test_path_and_query_arrive_as_they_were_sent(sent: str, came: str) -> None:
 @pytest.mark.row("C7")
 @pytest.mark.parametrize(
     "path",
-    ["/../x", "/a/..", "/./a", "/a/%2e%2E/b", "/a/.%2e/b", "/a%2f..%2fb", "/a\\..\\b", "/%2e"],
-)
+    ["/../x", "/a/..", "/./a", "/a/%2e%2E/b", "/a/.%2e/b", "/a%2f..%2fb", "/a\\..\\b", "/%2e",
+     "/..;/x", "/a/%2e.;v=1/b", "/..%3B/x"],
+)  # fmt: skip
 def test_a_path_that_leads_out_of_the_service_is_refused(path: str) -> None:
     with hosted() as (host, service):
         refused = host.get(PUBLIC + path)
@@ -210,6 +211,7 @@ def test_a_service_cannot_speak_for_the_origin_that_it_shares_with_the_host() ->
         content_type="text/html",
         headers=[
             ("Set-Cookie", "tapes_session=theirs"), ("Set-Cookie", "__Host-tapes_x=1"),
+            ("Set-Cookie", "= tapes_session=theirs"),
             ("Set-Cookie", "own=1"), ("Service-Worker-Allowed", "/"),
             ("Clear-Site-Data", '"*"'), ("Strict-Transport-Security", "max-age=1"),
             ("Alt-Svc", "h2=\":1\""),
@@ -335,6 +337,43 @@ def test_when_the_client_leaves_the_service_is_told() -> None:
         traffic = host.host.caller.traffic_of("summary")
         until(lambda: traffic.in_flight == 0)
         assert traffic.failures["client-left"] == 1
+
+
+def test_uploads_that_their_clients_break_off_are_no_failures_of_the_service() -> None:
+    with hosted(limits=Limits(failures=2)) as (host, _):
+        traffic = host.host.caller.traffic_of("summary")
+        for _ in range(3):
+            with connected(host.port) as sock:
+                head = request(f"{PUBLIC}/x", "Content-Length: 10", method="POST")
+                sock.sendall(head + b"abc")
+                until(lambda: traffic.in_flight == 1)
+            until(lambda: traffic.in_flight == 0)
+        assert traffic.failures == {"client-left": 3}
+        assert host.get(f"{PUBLIC}/x").status == 200
+
+
+def test_an_upload_that_falls_silent_holds_no_slot_for_ever() -> None:
+    with (
+        hosted(limits=Limits(failures=1, at_once=1, silence_s=1)) as (host, _),
+        connected(host.port) as sock,
+    ):
+        head = request(f"{PUBLIC}/x", "Content-Length: 10", method="POST")
+        sock.sendall(head + b"abc")
+        assert b" 408 " in _to_the_end(sock)
+        until(lambda: host.host.caller.traffic_of("summary").in_flight == 0)
+        assert host.get(f"{PUBLIC}/x").status == 200
+        assert host.host.caller.traffic_of("summary").failures == {"client-silent": 1}
+
+
+def test_uploads_that_are_too_large_are_no_failures_of_the_service() -> None:
+    head = request(f"{PUBLIC}/x", "Transfer-Encoding: chunked", method="POST")
+    with hosted(limits=Limits(failures=2, request_bytes=9)) as (host, _):
+        for _ in range(3):
+            with connected(host.port) as sock:
+                sock.sendall(head + b"a\r\n0123456789\r\n")
+                assert b" 413 " in sock.recv(65536)
+        assert host.host.caller.traffic_of("summary").failures == {"too-large": 3}
+        assert host.get(f"{PUBLIC}/x").status == 200
 
 
 def test_a_client_that_leaves_before_any_answer_frees_the_service() -> None:

@@ -149,3 +149,22 @@ def test_what_is_no_source_is_not_added(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="full URL"):
         add_source(file, "127.0.0.1:9999")
     assert not file.exists()
+
+
+def test_every_other_line_stays_byte_by_byte_whatever_it_ends_in(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    before = "# one\u2028still one\r\nkeep = 1\r\n".encode()
+    after = b"\r\n[section]\r\nlast = 'x'\r\n"
+    file.write_bytes(before + f'cassettes = ["{A}"]\r\n'.encode() + after)
+    assert add_source(file, B)
+    written = file.read_bytes()
+    assert written.startswith(before)
+    assert written.endswith(b"]\r\n" + after)
+    assert source_list(file=file, environ={}).values == (A, B)
+
+
+def test_a_file_that_is_no_text_is_a_setting_to_mend(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_bytes(b"\xff")
+    with pytest.raises(BadSetting, match=r"config\.toml"):
+        add_source(file, A)

@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable, Collection
 from urllib.parse import parse_qs, urlsplit
 
 from tapes.access import Access
+from tapes.forwarding import Headers
 from tapes.request_ids import identified, request_id_of
 from tapes.services.calling import TOKEN_HEADER, Caller
 from tapes.services.discovery import discovery, source_id, tool_list
@@ -176,8 +177,7 @@ class ServicesApp:
         source = self._registry.snapshot.services.get(name)
         service = None if source is None else source.service
         if service is None:
-            what = f"no cassette is published as {name[:80]!r}; see GET /v1/cassettes"
-            await reply_error(send, 404, "unknown_cassette", what)
+            await self._unknown(name, send)
         elif last.rstrip(b"/").lower() == b"openapi.json":
             if scope["method"] in ("GET", "HEAD"):
                 await reply_document(scope, send, service.document, service.etag)
@@ -185,6 +185,16 @@ class ServicesApp:
                 await reply_not_allowed(send, "GET", "HEAD")
         else:
             await self._relaying.relay(service, path, scope, receive, send)
+
+    async def _unknown(self, name: str, send: Send) -> None:
+        """Say that a name is nobody's. What a source will be called is known once it was asked."""
+        open_yet = sum(source.attempted is None for source in self._registry.snapshot.sources)
+        what = f"no cassette is published as {name[:80]!r}"
+        wait: Headers = []
+        if open_yet:
+            what += f" so far: {open_yet} of the sources have not been asked yet"
+            wait = [(b"retry-after", b"1")]
+        await reply_error(send, 404, "unknown_cassette", f"{what}; see GET /v1/cassettes", wait)
 
     async def _own(self, what: bytes, scope: Scope, send: Send) -> None:
         methods = ("POST",) if what == b"recheck" else ("GET", "HEAD")
@@ -195,7 +205,11 @@ class ServicesApp:
             await reply_not_allowed(send, *methods)
             return
         snapshot = self._registry.snapshot
-        asked = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=20)
+        try:
+            asked = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=20)
+        except ValueError:
+            await reply_error(send, 400, "bad_query", "a query has at most 20 members here")
+            return
         if what == b"metrics":
             health = {name: str(source.health) for name, source in snapshot.services.items()}
             text = metrics_text(self._caller.traffic.values(), health)

@@ -80,20 +80,25 @@ class Caller:
         body: Body = None,
         silence_s: float | None = None,
     ) -> AsyncIterator[Answer]:
-        """Send a request to a service. Raises Busy, Unreachable, TooSlow."""
+        """Send a request to a service. Raises Busy, Unreachable, TooSlow.
+
+        A body that breaks off is a failure of whoever sends it, and not of the service.
+        """
         traffic = self.traffic_of(service.name)
+        given = _Given(body)
         start = self._clock()
         traffic.enter(start)
         limits = traffic.limits
         patience = Patience(limits.connect_s, silence_s or limits.silence_s)
         asked = self._sender.ask(
-            method, service.origin, target, headers, body=body, patience=patience
+            method, service.origin, target, headers, body=given.body, patience=patience
         )
         try:
             try:
                 answer = await asked.__aenter__()
             except (Unreachable, TooSlow) as error:
-                traffic.failed(error.slug, self._clock())
+                if not given.broke_off:
+                    traffic.failed(error.slug, self._clock())
                 raise
             try:
                 traffic.answered(answer.status, self._clock() - start)
@@ -129,9 +134,30 @@ class Caller:
         )
 
 
+class _Given:
+    """A body, and whether it broke off while it came."""
+
+    def __init__(self, body: Body) -> None:
+        self.body = body if body is None or isinstance(body, bytes) else self._watched(body)
+        self.broke_off = False
+
+    async def _watched(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        try:
+            async for piece in pieces:
+                yield piece
+        except Exception:
+            self.broke_off = True
+            raise
+
+
 def _without_our_cookies(value: bytes) -> bytes:
     cookies = (cookie.strip() for cookie in value.split(b";"))
     return b"; ".join(c for c in cookies if c and not c.lower().startswith(_OUR_COOKIES))
+
+
+def _sent_back(cookie: bytes) -> bytes:
+    """A cookie as a browser sends it back: one without a name is its value alone."""
+    return cookie.lstrip(b" \t=").lower()
 
 
 def answer_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
@@ -140,5 +166,5 @@ def answer_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
         (name, value)
         for name, value in end_to_end(headers)
         if name not in ORIGIN_WIDE
-        and not (name == b"set-cookie" and value.strip().lower().startswith(_OUR_COOKIES))
+        and not (name == b"set-cookie" and _sent_back(value).startswith(_OUR_COOKIES))
     ]

@@ -105,7 +105,7 @@ class Fetcher:
             ) from None
         except (Unreachable, TooSlow) as error:
             code = "timeout" if isinstance(error, TooSlow) else "unreachable"
-            raise _unfetched(code, error.message) from None
+            raise _unfetched(code, _of(origin_of(source), error)) from None
         except BrokenAnswer as error:
             raise _unfetched("broken", error.message, answered=True) from None
 
@@ -174,8 +174,13 @@ class Fetcher:
         except TimeoutError:
             return Probe(None, f"did not answer within {self._probe_s:g} s", None)
         except (Unreachable, TooSlow, BrokenAnswer) as error:
-            return Probe(None, f"did not answer: {error.message}", None)
+            return Probe(None, f"did not answer: {_of(origin, error)}", None)
         return Probe(answer.status, f"answered {answer.status}", latency)
+
+
+def _of(origin: str, error: TapesError) -> str:
+    """What went wrong, without the origin in front: whoever says it names the source himself."""
+    return error.message.removeprefix(f"{origin} ")
 
 
 def _unfetched(

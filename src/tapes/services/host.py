@@ -100,6 +100,7 @@ class Host:
         approved = None if self._pins is None else self._pins.read()
         self.registry = Registry(approved)
         self._written: Pins | None = approved
+        self._unwritten: frozenset[str] = frozenset()
         self._addresses = Addresses(Trust(setup.trusted.values), lookup)
         self._sender = Sender(self._addresses)
         self.caller = Caller(self._sender, setup.limited.of, tokens=_tokens(setup))
@@ -203,21 +204,30 @@ class Host:
         if self._pins is None or not self._pins.changed():
             return
         try:
-            self._written = self._pins.read()
+            said = self._pins.read()
         except BadSetting as error:
             log.error("%s", error)
-        else:
-            self.registry.pin(self._written, time.time())
+            return
+        seen = self.registry.pins or Pins()
+        self._written = said
+        # What was approved by being seen first and could not be written yet is not lost.
+        new = {name: seen.approved[name] for name in self._unwritten if name in seen.approved}
+        self.registry.pin(Pins({**new, **said.approved}) if new else said, time.time())
 
     def _keep_pins(self, _old: Snapshot, _new: Snapshot) -> None:
         """Write down what was approved by being seen first."""
         pins = self.registry.pins
-        if self._pins is not None and pins is not None and pins is not self._written:
-            self._written = pins
-            try:
-                self._pins.write(pins)
-            except OSError as error:
-                log.error("what was approved could not be kept: %s", error)
+        if self._pins is None or pins is None or pins is self._written:
+            return
+        if self._pins.changed():  # the operator's word is read first, or it would be lost
+            known = {} if self._written is None else self._written.approved
+            self._unwritten = frozenset(pins.approved.keys() - known.keys())
+            return
+        self._written, self._unwritten = pins, frozenset()
+        try:
+            self._pins.write(pins)
+        except OSError as error:
+            log.error("what was approved could not be kept: %s", error)
 
 
 def _tokens(setup: Setup) -> frozenset[str]:

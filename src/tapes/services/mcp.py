@@ -232,7 +232,8 @@ class Tools:
     def _cancel(self, message: dict[str, Json], scope: Scope) -> None:
         """Cancel a call of the same session, where there is one."""
         session = (header(scope, _SESSION) or b"").decode("latin-1")
-        wanted = (message.get("params") or {}).get("requestId")
+        params = message.get("params")
+        wanted = params.get("requestId") if isinstance(params, dict) else None
         if isinstance(wanted, str | int):
             cancel = self._calls.get((session, wanted))
             if cancel is not None:
@@ -282,7 +283,7 @@ class Tools:
             return
         scope = _plain(scope)
         if isinstance(message, list):
-            await self._batch(served, message, scope, send)
+            await self._batch(served, message, scope, receive, send)
             return
         if isinstance(message, dict):
             if message.get("method") == "notifications/cancelled":
@@ -300,6 +301,7 @@ class Tools:
         served: Callable[[Scope, Receive, Send], Any],
         messages: list[Json],
         scope: Scope,
+        receive: Receive,
         send: Send,
     ) -> None:
         """Several messages at once, as protocol versions up to 2025-03-26 have them."""
@@ -313,12 +315,22 @@ class Tools:
         if any(faults):
             await _say(send, 400, next(filter(None, faults)))
             return
+        left = False
+
+        async def heard() -> Message:
+            nonlocal left
+            message = await receive()
+            left = left or message["type"] == "http.disconnect"
+            return message
+
         events: list[bytes] = []
         for message in messages:
+            if left:
+                return  # nobody waits for the rest
             if message.get("method") == "notifications/cancelled":
                 self._cancel(message, scope)
             answered = _Gathered()
-            await served(scope, _again(json.dumps(message).encode(), _never), answered)
+            await served(scope, _again(json.dumps(message).encode(), heard), answered)
             events.append(answered.events)
         body = b"".join(events)
         if not body:
@@ -439,11 +451,13 @@ def _plain(scope: Scope) -> Scope:
 def _fault(message: dict[str, Json]) -> str | None:
     """Why an object is no request, notification or reply, as far as the contract says 400."""
     method = message.get("method")
+    if not isinstance(method, str | None):
+        return "a method is a string"
     if method is not None and message.get("jsonrpc") != "2.0":
         return 'a message has "jsonrpc": "2.0"'
     if method in _NEED_PARAMS and not isinstance(message.get("params"), dict):
         return f"{method} needs params"
-    is_note = isinstance(method, str) and method.startswith("notifications/")
+    is_note = method is not None and method.startswith("notifications/")
     if method is not None and not is_note and message.get("id") is None:
         return "a request has an id"
     return None
@@ -461,11 +475,6 @@ def _again(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
-
-
-async def _never() -> Message:
-    await asyncio.get_running_loop().create_future()
-    raise AssertionError("nothing comes")
 
 
 def _with_session(send: Send, session: bytes | None) -> Send:

@@ -54,8 +54,13 @@ class Aggregate:
 
     def refresh_soon(self, old: Snapshot, new: Snapshot) -> None:
         """Begin to make it where it changed, so that whoever asks next need not wait."""
-        if old.published != new.published and self._last is not None:
+        if old.published == new.published or self._last is None:
+            return
+        try:
             self._begin(self._own())
+        except Exception:
+            # Whoever asks is told. That something changed is others' business too.
+            log.exception("the host's own document cannot be had")
 
     async def document(self) -> Merged:
         """The aggregate as of now. Raises WorkFailed where there never was one."""

@@ -25,8 +25,11 @@ from tapes.services.problems import Findings, Stage
 from tapes.services.rendering import Names, Rendering, external_docs
 from tapes.services.spelling import published, read, text_of
 
-# A dot segment, plain or escaped, that a client or a server resolves to somewhere else.
-_DOT_SEGMENT = re.compile(r"(?:^|/|\\|%2f|%5c)(?:\.|%2e){1,2}(?:$|/|\\|%2f|%5c)", re.IGNORECASE)
+# A dot segment, plain or escaped, that a client or a server resolves to somewhere else. Servers
+# that know parameters of segments take `..;x` for one too.
+_DOT_SEGMENT = re.compile(
+    r"(?:^|/|\\|%2f|%5c)(?:\.|%2e){1,2}(?:$|/|\\|;|%2f|%5c|%3b)", re.IGNORECASE
+)
 
 
 def is_inside(path: str, prefix: str) -> bool:

@@ -3,11 +3,13 @@
 Rule 1: a pattern is what RE2 compiles. Python's `re` takes lookaround, backreferences and
         exponential time, all of which a hostile document would use.
 Rule 2: compiling is bounded: by the length of a pattern, by the memory of one, and by the work
-        for all patterns of a document together.
+        for all patterns of a document together. Matching takes no more than the size of a program
+        for each character; whoever matches bounds the product.
 
 Knows nothing of schemas.  Pure.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import re2
@@ -71,6 +73,23 @@ class Patterns:
         return None
 
 
-def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern that was judged is found anywhere in the text."""
-    return re2.compile(pattern, _RUN).search(text) is not None
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A pattern that was judged, made ready to run."""
+
+    _compiled: Any
+
+    @property
+    def size(self) -> int:
+        """Its instructions: what compiling it cost, and at most what one character costs."""
+        found: int = self._compiled.programsize
+        return found
+
+    def is_found_in(self, text: str) -> bool:
+        """Whether the pattern is found anywhere in the text."""
+        return self._compiled.search(text) is not None
+
+
+def program_of(pattern: str) -> Program:
+    """The program of a pattern that was judged as one that runs."""
+    return Program(re2.compile(pattern, _RUN))

@@ -26,8 +26,9 @@ class PinFile:
     def read(self) -> Pins:
         """What is approved. Raises BadSetting."""
         try:
+            seen = self._stamp()  # before: what is written meanwhile is a change still to be read
             text = self.path.read_text(encoding="utf-8")
-            self._seen = self._stamp()
+            self._seen = seen
         except FileNotFoundError:
             return Pins()
         except (OSError, UnicodeDecodeError) as error:

@@ -41,6 +41,8 @@ class Stage(StrEnum):
 # costs one small tuple per step, and becomes a path only where something is wrong.
 Where: TypeAlias = "tuple[Where, str | int] | None"
 
+# The code of a document that the host could not judge, be it for its cost or for trouble of ours.
+UNDECIDED = "too_costly"
 PER_STAGE = 100
 _LENGTH = 300
 

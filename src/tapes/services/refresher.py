@@ -3,7 +3,8 @@
 Rule 1: each source has a task and a timer of its own. None waits for another.
 Rule 2: after a failure the next attempt comes soon, then later and later, never later than the
         interval; when it will be is known to everybody.
-Rule 3: a document that was judged is not judged again: the same bytes are the same outcome.
+Rule 3: a document that was judged is not judged again: the same bytes are the same outcome. One
+        that could not be judged is tried again, in rounds that grow rarer and rarer.
 Rule 4: nothing that goes wrong with one source ends the task of any.
 
 Knows nothing of how documents are fetched or judged, only when.
@@ -20,7 +21,7 @@ from typing import Protocol
 from tapes.errors import Problem, RefusedService
 from tapes.services.admission import Service
 from tapes.services.fetching import Document, Fetcher, NotModified, Unfetched
-from tapes.services.problems import Stage, problem
+from tapes.services.problems import UNDECIDED, Stage, problem
 from tapes.services.registry import (
     Admitted,
     Failed,
@@ -38,6 +39,7 @@ INTERVAL_S = 30.0
 # With an interval of zero, sources that have not come up are asked for so long and no longer.
 START_S = 15.0
 _JITTER = 0.1
+_RAREST = 7  # a document that cannot be judged is tried every 128 rounds at last
 
 
 class Admits(Protocol):
@@ -142,15 +144,14 @@ class Refresher:
 
     async def _judge(self, url: str, found: Document, judged: "_Judged") -> Outcome:
         digest = hashlib.sha256(found.data).digest()
-        if digest != judged.digest:
-            judged.digest, judged.outcome = b"", None
+        if judged.wants(digest):
             try:
-                judged.outcome = await self._admits.admit(
+                outcome: Service | tuple[Problem, ...] = await self._admits.admit(
                     found.data, url, self._contracts, lenient=self._lenient
                 )
             except RefusedService as error:
-                judged.outcome = error.problems
-            judged.digest = digest
+                outcome = error.problems
+            judged.note(digest, outcome)
         if isinstance(judged.outcome, Service):
             return Admitted(judged.outcome, found.validator, found.latency_s)
         return Failed(judged.outcome or (), answered=True)
@@ -166,8 +167,25 @@ class _Judged:
     """The last document of a source, and what was made of it (rule 3)."""
 
     def __init__(self) -> None:
-        self.digest = b""
         self.outcome: Service | tuple[Problem, ...] | None = None
+        self._digest = b""
+        self._tries = 0  # that came to no judgement
+        self._rounds = 0  # until the next one
+
+    def wants(self, digest: bytes) -> bool:
+        """Whether this document is to be judged now."""
+        if digest != self._digest:
+            self.outcome, self._digest, self._tries = None, b"", 0
+            return True
+        self._rounds -= 1
+        return self._tries > 0 and self._rounds <= 0
+
+    def note(self, digest: bytes, outcome: Service | tuple[Problem, ...]) -> None:
+        """Keep what was made of it."""
+        self.outcome, self._digest = outcome, digest
+        undecided = isinstance(outcome, tuple) and outcome[0].code == UNDECIDED
+        self._tries = self._tries + 1 if undecided else 0
+        self._rounds = 2 ** min(self._tries - 1, _RAREST) if undecided else 0
 
 
 class _Follower:

@@ -14,10 +14,12 @@ Knows nothing of how services came here.
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import AsyncIterator
+from typing import NoReturn
 
-from tapes.asgi import BARE_QUERY
+from tapes.asgi import BARE_QUERY, break_off
 from tapes.errors import BrokenAnswer, Busy, TapesError, TooSlow, Unreachable
 from tapes.forwarding import Answer, Body, Headers, forwarded, sent_on
 from tapes.request_ids import REQUEST_ID
@@ -42,12 +44,14 @@ _BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _DOCUMENTED = 256
 
 
-class _ClientLeft(Exception):
-    """The client closed in the middle of its request's body."""
+class _BrokenUpload(Exception):
+    """The request's body did not come whole, or is larger than it may be."""
 
 
-class _TooLarge(Exception):
-    """The request's body is larger than it may be."""
+# Why, as it is counted.
+_CLIENT_LEFT = "client-left"
+_CLIENT_SILENT = "client-silent"
+_TOO_LARGE = "too-large"
 
 
 class _Upload:
@@ -60,7 +64,7 @@ class _Upload:
         self._limit = traffic.limits.request_bytes
         self._size = 0
         self._ended = asyncio.Event()
-        self.too_large = False
+        self.broke_off: str | None = None
         if not first.get("more_body", False):
             self._ended.set()
 
@@ -82,16 +86,24 @@ class _Upload:
             if not message.get("more_body", False):
                 self._ended.set()
                 return
-            message = await self._receive()
+            try:
+                # Otherwise clients that say nothing would hold the service's slots for ever.
+                async with asyncio.timeout(self._traffic.limits.silence_s):
+                    message = await self._receive()
+            except TimeoutError:
+                self._break_off(_CLIENT_SILENT)
             if message["type"] == "http.disconnect":
-                raise _ClientLeft
+                self._break_off(_CLIENT_LEFT)
 
     def _count(self, data: bytes) -> None:
         self._size += len(data)
         self._traffic.bytes_in += len(data)
         if self._limit and self._size > self._limit:
-            self.too_large = True
-            raise _TooLarge
+            self._break_off(_TOO_LARGE)
+
+    def _break_off(self, why: str) -> NoReturn:
+        self.broke_off = why
+        raise _BrokenUpload
 
     async def client_left(self) -> None:
         """Return when the client leaves after its request's end."""
@@ -122,7 +134,7 @@ class Relaying:
         traffic = self._caller.traffic_of(service.name)
         limit, said = traffic.limits.request_bytes, header(scope, b"content-length")
         if limit and said is not None and said.isdigit() and int(said) > limit:
-            traffic.failures["too-large"] += 1
+            traffic.failures[_TOO_LARGE] += 1
             await _reply_too_large(send, service, limit)
             return
         first = await receive()
@@ -151,7 +163,7 @@ class Relaying:
             if not left:
                 raise
             task.uncancel()
-            exchange.traffic.failures["client-left"] += 1
+            exchange.traffic.failures[_CLIENT_LEFT] += 1
         finally:
             watching.cancel()
 
@@ -247,11 +259,8 @@ class _Exchange:
                 service, scope["method"], self._target, headers, body=body
             ) as answer:
                 await self._pass_on(answer)
-        except (Busy, Unreachable, TooSlow, BrokenAnswer, _TooLarge) as error:
+        except (Busy, Unreachable, TooSlow, BrokenAnswer, _BrokenUpload) as error:
             await self._failed(error)
-        except _ClientLeft:
-            self.ended = True
-            self.traffic.failures["client-left"] += 1
 
     async def _pass_on(self, answer: Answer) -> None:
         limit = self.traffic.limits.response_bytes
@@ -282,29 +291,39 @@ class _Exchange:
     def _request_id(self) -> str:
         return (header(self._scope, REQUEST_ID) or b"").decode("latin-1")
 
-    async def _failed(self, error: TapesError | _TooLarge) -> None:
-        if self._upload.too_large:
-            self.traffic.failures["too-large"] += 1
-            if not self._began:
-                self.ended = True
-                limit = self.traffic.limits.request_bytes
-                await _reply_too_large(self._send, self._service, limit)
+    async def _failed(self, error: TapesError | _BrokenUpload) -> None:
+        if self._upload.broke_off is not None:
+            # Whatever else the error is, it comes of that.
+            await self._upload_failed(self._upload.broke_off)
             return
         assert isinstance(error, TapesError)
         if self._began:
-            # Returning without an end breaks the client's answer off (rule 3).
             self.traffic.failures[error.slug] += 1
             log.warning(
                 "cassette %s: %s (request %s)", self._service.name, error.message, self._request_id
             )
             self.ended = True
+            break_off(self._scope)  # rule 3
             return
         code = "cassette_timeout" if isinstance(error, TooSlow) else "cassette_unavailable"
         wait: Headers = []
         if isinstance(error, Busy):
             code = "cassette_busy"
-            wait = [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
+            wait = [(b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s)))]
         await self._error(error.http_status, code, error.message, wait)
+
+    async def _upload_failed(self, why: str) -> None:
+        self.ended = True
+        self.traffic.failures[why] += 1
+        limits = self.traffic.limits
+        if self._began:
+            break_off(self._scope)
+        elif why == _TOO_LARGE:
+            await _reply_too_large(self._send, self._service, limits.request_bytes)
+        elif why == _CLIENT_SILENT:
+            what = f"nothing more of the request came within {limits.silence_s:g} s"
+            close = [(b"connection", b"close")]
+            await reply_error(self._send, 408, "request_timeout", what, close)
 
     async def _error(
         self, status: int, code: str, message: str, headers: Headers | None = None

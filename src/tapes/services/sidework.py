@@ -22,7 +22,7 @@ from tapes.jsontext import Json
 from tapes.services import beside
 from tapes.services.admission import Service
 from tapes.services.beside import Named
-from tapes.services.problems import Stage, problem
+from tapes.services.problems import UNDECIDED, Stage, problem
 
 WORK_S = 30.0
 _IDLE_S = 30.0
@@ -50,7 +50,7 @@ class Sidework:
         try:
             return cast(Service, await self._done("admit", document, source, contracts, lenient))
         except WorkFailed as error:
-            found = problem(Stage.DOCUMENT, "too_costly", "", f"the document {error}")
+            found = problem(Stage.DOCUMENT, UNDECIDED, "", f"the document {error}")
             raise RefusedService(
                 "the document is refused: 1 problem",
                 "rules and limits: docs/services-manifest.md",

@@ -13,6 +13,7 @@ Knows nothing of fetching.
 
 import csv
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -164,7 +165,7 @@ def _all(problems: Iterable[Problem], values: Sequence[str]) -> str:
 
 def add_source(file: Path, url: str) -> bool:
     """Put a source at the end of a file's list; False where it is there. Raises BadSetting."""
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    text = _text(file)
     values = _of_tree(_tree(text, file), KEY, file) or []
     if url in values:
         return False
@@ -175,12 +176,20 @@ def add_source(file: Path, url: str) -> bool:
 
 def remove_source(file: Path, url: str) -> bool:
     """Take a source out of a file's list; False where it is not in it. Raises BadSetting."""
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    text = _text(file)
     values = _of_tree(_tree(text, file), KEY, file) or []
     if url not in values:
         return False
     _write(file, text, [value for value in values if value != url])
     return True
+
+
+def _text(file: Path) -> str:
+    """What stands in a file, the ends of its lines as they are (rule 4). Raises BadSetting."""
+    try:
+        return file.read_bytes().decode("utf-8") if file.is_file() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSetting(f"{file}: {error}") from error
 
 
 def _write(file: Path, text: str, values: list[str]) -> None:
@@ -194,18 +203,19 @@ def _write(file: Path, text: str, values: list[str]) -> None:
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_name(f".{file.name}.{os.getpid()}")
-    beside.write_text(changed, encoding="utf-8")
+    beside.write_bytes(changed.encode("utf-8"))
     if file.exists():
         beside.chmod(file.stat().st_mode & 0o777)
     beside.replace(file)
 
 
 def _with_list(text: str, values: list[str]) -> str:
-    statement = f"{KEY} = {_list_text(values)}\n"
-    lines = text.splitlines(keepends=True)
+    end_of_line = "\r\n" if "\r\n" in text else "\n"
+    statement = f"{KEY} = {_list_text(values)}\n".replace("\n", end_of_line)
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)  # a line of TOML ends in nothing else
     start = toml.lines_of(text).get((KEY,)) if text else None
     if start is None:
-        return statement + ("\n" + text if text else "")
+        return statement + (end_of_line + text if text else "")
     end = start
     while end < len(lines) and not _is_whole("".join(lines[start - 1 : end])):
         end += 1

@@ -14,6 +14,7 @@ Knows nothing of MCP's messages.
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 from tapes.errors import BrokenAnswer, Busy, TooSlow, Unreachable
@@ -21,6 +22,7 @@ from tapes.forwarding import Answer, Headers, forwarded, sent_on
 from tapes.request_ids import REQUEST_ID, request_id_of
 from tapes.services.admission import Service
 from tapes.services.calling import SERVICE_HEADER, TIMEOUT_HEADER, Caller
+from tapes.services.spelling import text_of
 from tapes.services.tools import MAX_ANSWER, Call, Tool, ToolResult, call_of, failure, result_of
 from tapes.wire import Events
 
@@ -105,7 +107,7 @@ async def _result(
                 service, asked.method, target.encode(), headers, body=asked.body, silence_s=limit_s
             ) as answer,
         ):
-            kind = dict(answer.headers).get(b"content-type", b"")
+            kind = dict(answer.headers).get(b"content-type", b"").lower()
             if progress is not None and answer.status == 200 and kind.startswith(_EVENTS):
                 return await _followed(tool, answer, progress)
             body = await answer.body(MAX_ANSWER)
@@ -150,10 +152,12 @@ async def _events(answer: Answer) -> AsyncIterator[tuple[str, bytes]]:
 def _progress_of(data: bytes) -> tuple[float, float | None, str | None] | None:
     """The progress in an event, or None where it is none."""
     try:
-        told = json.loads(data)
+        told = json.loads(text_of(data))
         done, total, message = told["progress"], told.get("total"), told.get("message")
-        if isinstance(message, str | None):
-            return float(done), None if total is None else float(total), message
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        pass
-    return None
+        numbers = float(done), None if total is None else float(total)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        return None
+    # What JSON cannot say would break off the whole answer to the agent.
+    if not isinstance(message, str | None) or not all(math.isfinite(n or 0) for n in numbers):
+        return None
+    return *numbers, message

@@ -34,7 +34,7 @@ from tapes.services.spelling import compact, number_of, plain
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_BUNDLES = 2 * 1024 * 1024
-MAX_DEFAULT_STEPS = 200_000
+MAX_DEFAULT_STEPS = 600_000  # all patterns of a document, once each, and as much again
 _MAX_SIZE = 2**31 - 1
 _COMPONENT = "#/components/schemas/"
 

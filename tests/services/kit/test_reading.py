@@ -1,6 +1,7 @@
 """The read API as a service reads it."""
 
 import json
+import urllib.request
 from typing import Any
 
 import pytest
@@ -54,6 +55,19 @@ def test_settings_of_the_manifest_say_where_it_is_and_its_token_is_sent_and_neve
         with pytest.raises(BrokenAnswer, match="401") as refused:
             list(ReadApi(base, token=Secret("wrong-token")).sessions())
         assert "wrong-token" not in str(refused.value)
+
+
+def test_an_api_on_this_machine_is_asked_directly_whatever_proxy_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with serving(answer(b"{}")) as proxy, reading(token="sesame") as (_, base):
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.setattr(urllib.request, "_opener", None)  # it remembers the proxies of before
+        assert len(list(ReadApi(base, token=Secret("sesame")).sessions())) == 3
+        assert proxy.requests == []
 
 
 def test_nobody_there_and_no_answer_are_told_apart() -> None:

@@ -6,6 +6,8 @@
 
 Rule 1: pages are followed to their end, and a cursor that does not move is an error, not a loop.
 Rule 2: what is not there is None; whatever else is no answer is an error.
+Rule 3: the token goes to nobody else: not where an answer redirects to, and, for an API on this
+        machine, to no proxy that the environment names for what is elsewhere.
 
 The manifest declares where it is and, where it needs one, its token: the settings `api_url` and
 `api_token`. Knows nothing of what the rows mean.
@@ -17,11 +19,12 @@ import urllib.request
 from collections.abc import Iterator
 from http.client import HTTPException
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from tapes.errors import BrokenAnswer, Unreachable
 from tapes.services.kit.service import Service
 from tapes.services.kit.settings import Secret
+from tapes.services.trust import address_of, is_local_name
 
 URL = "http://127.0.0.1:8081"
 _PATIENCE_S = 30.0
@@ -34,6 +37,11 @@ class ReadApi:
     def __init__(self, base: str = URL, *, token: Secret | None = None) -> None:
         self._base = base.rstrip("/")
         self._token = token
+        host = urlsplit(self._base).hostname or ""
+        address = address_of(host)
+        is_here = is_local_name(host) or (address is not None and address.is_loopback)
+        direct = [urllib.request.ProxyHandler({})] if is_here else []
+        self._opener = urllib.request.build_opener(*direct)
 
     @classmethod
     def of(cls, service: Service) -> "ReadApi":
@@ -78,10 +86,9 @@ class ReadApi:
     def _asked(self, path: str) -> dict[str, Any] | None:
         request = urllib.request.Request(self._base + path, headers={"Accept": "application/json"})
         if self._token is not None:
-            # It goes to nobody else, wherever this one sends us.
             request.add_unredirected_header("Authorization", f"Bearer {self._token.reveal()}")
         try:
-            with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:
+            with self._opener.open(request, timeout=_PATIENCE_S) as answer:
                 found = json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
