@@ -143,7 +143,10 @@ def test_what_was_exported_as_otlp_comes_back_too(
     assert again == {"new": 0, "known": first["new"], "erased": 0}
     there, here = (
         {
-            each["harness_session_id"]: (each["display_title"], each["rollup"]["usage"])
+            each["harness_session_id"]: [
+                each["rollup"]["usage"],
+                *(each.get(n) for n in ("display_title", "name", "cwd", "harness_version", "tags")),
+            ]
             for each in told(capsys, "sessions", "list", *where)["sessions"]
         }
         for where in ((), ("--store", "b.db"))

@@ -94,6 +94,9 @@ OUTCOME = ("tapes.outcome",)
 # What OTLP has no word for and an export of ours says of a span; a length that is not known.
 STATUS, NO_LENGTH = ("tapes.status",), ("tapes.duration.unknown",)
 CACHE_WRITE_1H = ("tapes.usage.cache_creation_1h.input_tokens",)
+# What an export of ours says of a session, as its resource.
+SESSION_NAME, SESSION_CWD = "tapes.session.name", "tapes.session.cwd"
+SESSION_USER, SESSION_TAGS = "tapes.session.user", "tapes.session.tags"
 # Providers whose name in the conventions is not the plain one, by ours.
 PROVIDER_NAMES = {"gemini": "gcp.gemini"}
 _OURS = {name: plain for plain, name in PROVIDER_NAMES.items()}
@@ -101,7 +104,7 @@ _KIND_NAMES = ("openinference.span.kind", "traceloop.span.kind", "llm.request.ty
 _PARAMETERS = ("llm.invocation_parameters",)
 
 # Settings, by their neutral names.
-_SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
+SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("max_tokens", ("gen_ai.request.max_tokens",)),
     ("temperature", ("gen_ai.request.temperature", "llm.temperature")),
     ("top_p", ("gen_ai.request.top_p", "llm.top_p")),
@@ -126,7 +129,7 @@ _KNOWN = frozenset(
         *STREAM, *FIRST_CHUNK, *REASONS, *INPUT_TOKENS, *OUTPUT_TOKENS, *CACHE_READ, *CACHE_WRITE,
         *REASONING, *TOTAL_TOKENS, *INPUT, *OUTPUT, *INSTRUCTIONS, *DEFINITIONS, *OUTCOME, *ERROR,
         *CACHE_WRITE_1H,
-        *_PLAIN, *_PLAIN_TYPES, *(name for _, names in _SETTINGS for name in names),
+        *_PLAIN, *_PLAIN_TYPES, *(name for _, names in SETTINGS for name in names),
     )
 )  # fmt: skip
 _OWN = frozenset((*STATUS, *NO_LENGTH))
@@ -235,7 +238,7 @@ def turn_of(attributes: Attributes, told: Told) -> Turn:
     parameters = _opened(first(attributes, _PARAMETERS))
     settings = dict(parameters) if isinstance(parameters, dict) else {}
     settings |= {
-        name: value for name, names in _SETTINGS if (value := first(attributes, names)) is not None
+        name: value for name, names in SETTINGS if (value := first(attributes, names)) is not None
     }
     asked = Asked(
         model=model,
