@@ -378,6 +378,20 @@ def test_the_same_call_seen_by_two_lanes_is_one_span(store: SqlStore) -> None:
     assert len(projection.traces) == 2
 
 
+def test_what_is_around_a_call_of_the_proxy_is_not_counted_either(store: SqlStore) -> None:
+    names: Json = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-test"}
+    names |= {"gen_ai.usage.input_tokens": 7}
+    inner: Json = names | {"gen_ai.response.id": "msg_0123456789"}
+    with door(store) as client:
+        client.post("/v1/ingest", json=raw_payload(session={"harness_session_id": "s"}))
+        derived(store)
+        post(client, request(span("a"), span("b", names, parent="a"), span("c", inner, parent="b")))
+    projection = rows(store)
+    assert projection.sessions[0].llm_calls == 1
+    assert projection.sessions[0].total_input_tokens == 7
+    assert len(of_kind(projection, SpanKind.LLM)) == 1
+
+
 def test_credentials_in_attributes_do_not_come_to_rest(store: SqlStore) -> None:
     secret = "TEST-QUERY-0123456789"
     held = {

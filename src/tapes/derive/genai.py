@@ -152,6 +152,8 @@ def left_over(attributes: Attributes, kind: SpanKind) -> dict[str, Json]:
     known = {SpanKind.LLM: _KNOWN, SpanKind.TOOL: _TOOL_KNOWN, SpanKind.AGENT: _AGENT_KNOWN}
     shown = known.get(kind, frozenset()) | _OWN
     prefixes = _PREFIXES if kind is SpanKind.LLM else ()
+    if kind is SpanKind.LLM and usage_of(attributes) is None:
+        shown -= set(TOTAL_TOKENS)  # a sum alone says not of what: it is no usage
     return {n: v for n, v in attributes.items() if n not in shown and not n.startswith(prefixes)}
 
 
@@ -393,7 +395,7 @@ def _part(item: Json) -> Part:
     kind = word(item.get("type"))
     if kind == "text":
         text = item.get("content") if item.get("content") is not None else item.get("text")
-        return Text(_as_text(text))
+        return Text("" if text is None else _as_text(text))
     if kind in ("reasoning", "thinking"):
         text = item.get("content") or item.get("text") or item.get("thinking")
         return Reasoning(word(text), word(item.get("signature")))
@@ -436,7 +438,8 @@ def _instructions(value: Json) -> str:
     opened = _opened(value)
     if isinstance(opened, str):
         return opened
-    return text_of(_parts(opened if isinstance(opened, list) else []))
+    listed = opened if isinstance(opened, list) else [] if opened is None else [opened]
+    return text_of(_parts(listed))
 
 
 def _tools(attributes: Attributes) -> tuple[Tool, ...]:
