@@ -1,6 +1,7 @@
 import io
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,13 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
+from tapes.cli.exporting import brought
 from tapes.errors import BadQuery
 from tapes.exporting import Export, Form, sessions_found, span_id_of, trace_id_of
+from tapes.jsontext import Json
 from tapes.prices import Price, Prices
 from tapes.projector import Projector
+from tapes.rows import NO_ORG
 from tapes.seeding import seed
 from tapes.store.base import Project
 from tapes.store.filters import EVERYTHING
@@ -135,3 +139,23 @@ def test_a_form_that_is_none_names_those_that_there_are() -> None:
     with pytest.raises(BadQuery) as refused:
         Form.named("csv")
     assert "jsonl, otlp, parquet" in refused.value.remedy
+
+
+def test_what_a_request_and_a_session_say_travels_too(tmp_path: Path) -> None:
+    asks: dict[str, Json] = {"temperature": 0.5, "max_tokens": 7, "stop": ["END"]}
+    about: dict[str, Json] = {"name": "a talk", "cwd": "/there", "auth_subject": "me"}
+    about |= {"harness_version": "9", "harness_metadata": {"tags": ["own"]}}
+    one, two = (open_sqlite(tmp_path / name) for name in ("a.db", "b.db"))
+    with closing(one), closing(two):
+        fill(one, [chat(1, [message("user", "hi")], "yes", asks=asks, **about)])
+        bare, whole = (exported(one.project(), Form.OTLP, content=c) for c in (False, True))
+        (told,) = (t for t in map(said, spans_in(json.loads(bare))) if "gen_ai.request.model" in t)
+        assert told["gen_ai.request.temperature"] == 0.5
+        assert told["gen_ai.request.max_tokens"] == "7"
+        assert not [word for word in ("END", "a talk", "/there", "own") if word in bare.decode()]
+        (tmp_path / "a.json").write_bytes(whole)
+        brought(two, (str(tmp_path / "a.json"),), NO_ORG)
+        Projector(two).drain()
+        (here,), (there,) = (store.project().sessions().items for store in (one, two))
+    for name in about:
+        assert getattr(there.session, name) == getattr(here.session, name), name

@@ -11,7 +11,7 @@ Knows nothing of where it is written.
 
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -19,7 +19,9 @@ from typing import Any
 from tapes.derive import genai
 from tapes.errors import BadQuery, MissingExtra
 from tapes.jsontext import Json, compact
-from tapes.rows import NO_ORG, Session, Span, SpanKind, Status
+from tapes.providers.reading import read
+from tapes.providers.turn import Asked, Turn
+from tapes.rows import NO_ORG, Session, Source, Span, SpanKind, Status
 from tapes.store.base import MOST, Ask, Project
 from tapes.store.filters import Condition, both, is_
 from tapes.turnlines import line_of
@@ -58,6 +60,7 @@ def sessions_found(
 
 
 Events = dict[tuple[str, str], list[Span]]
+AllAsked = Mapping[int | None, Asked | None]  # by the turn
 # A piece is given on when it has so many bytes.
 _PIECE = 64 * 1024
 
@@ -94,11 +97,39 @@ class Export:
         for session in sessions:
             self.sessions += 1
             events = self._events(session)
+            about = self._about(session) if self.content else {}
             for some in self._spans(session, payload=self.content):
-                made = resource_spans(session, some, self.content, events)
+                asked = {s.raw_turn_id: self._asked(s) for s in some if s.kind is SpanKind.LLM}
+                made = resource_spans(session, some, self.content, events, asked, about)
                 yield before + compact(made).encode()
                 before = b","
         yield b"]}\n" if before == b"," else before + b"]}\n"
+
+    def _about(self, session: Session) -> dict[str, Json]:
+        """What people and harnesses say of a session."""
+        listed = self.log.session(session.id)
+        held = session.harness_metadata
+        given = held.get("tags") if isinstance(held, dict) else None
+        tags = {tag for tag in given if isinstance(tag, str)} if isinstance(given, list) else set()
+        if listed is not None:
+            tags |= set(listed.notes.tags)
+        return {
+            genai.SESSION_NAME: (listed.notes.display_name if listed else "") or session.name,
+            genai.SESSION_CWD: session.cwd,
+            genai.SESSION_USER: session.auth_subject,
+            genai.SESSION_TAGS: sorted(tags) or "",
+        }
+
+    def _asked(self, span: Span) -> Asked | None:
+        """What a call was asked with, where its turn is there and says so."""
+        raw = None if span.raw_turn_id is None else self.log.turn(span.raw_turn_id)
+        if raw is None:
+            return None
+        if raw.source is Source.OTLP:
+            held = raw.records.get("attributes") if isinstance(raw.records, dict) else None
+            return genai.turn_of(held if isinstance(held, dict) else {}, genai.Told()).asked
+        turn = None if raw.exchange is None else read(raw.exchange, provider_name=raw.provider)
+        return turn.asked if isinstance(turn, Turn) else None
 
     def _events(self, session: Session) -> Events:
         """The events of a session by the span that they happened in."""
@@ -154,7 +185,12 @@ _OPERATIONS = {SpanKind.LLM: "chat", SpanKind.TOOL: "execute_tool", SpanKind.AGE
 
 
 def resource_spans(
-    session: Session, rows: Sequence[Span], content: bool, events: Events
+    session: Session,
+    rows: Sequence[Span],
+    content: bool,
+    events: Events,
+    asked: AllAsked,
+    about: dict[str, Json] | None = None,
 ) -> dict[str, Json]:
     """Spans of a session under its resource: a trace for each trace. Nobody sent a placeholder."""
     resource = {
@@ -163,10 +199,16 @@ def resource_spans(
         "tapes.harness.id": session.harness_id,
         "tapes.session.id": session.id,
         "tapes.session.harness_id": session.harness_session_id,
+        **(about or {}),
         **({} if session.org_id == NO_ORG else {"tapes.org.id": session.org_id}),
     }
     spans = [
-        _otlp_span(span, session, content, events.get((span.trace_id, span.span_id), ()))
+        _otlp_span(
+            span,
+            _said(span, session, content, asked.get(span.raw_turn_id)),
+            content,
+            events.get((span.trace_id, span.span_id), ()),
+        )
         for span in rows
         if span.kind is not SpanKind.EVENT and span.status is not Status.MISSING
     ]
@@ -206,16 +248,16 @@ def _id(text: str, digits: int) -> str:
 
 
 def _otlp_span(
-    span: Span, session: Session, content: bool, events: Iterable[Span]
+    span: Span, said: dict[str, Json], content: bool, events: Iterable[Span]
 ) -> dict[str, Json]:
     made: dict[str, Json] = {
         "traceId": trace_id_of(span.trace_id, span.org_id),
         "spanId": span_id_of(span.trace_id, span.span_id, span.org_id),
-        "name": _name(span),
+        "name": _name(span, said),
         "kind": _CLIENT if span.kind is SpanKind.LLM else _INTERNAL,
         "startTimeUnixNano": str(span.started_at),
         "endTimeUnixNano": str(span.started_at + (span.duration_ns or 0)),
-        "attributes": _attributes(_said(span, session, content)),
+        "attributes": _attributes(said),
         "status": {"code": 2} if span.status is Status.ERROR else {},
     }
     if span.parent_span_id:
@@ -239,13 +281,13 @@ def _otlp_event(event: Span, content: bool) -> dict[str, Json]:
     }
 
 
-def _name(span: Span) -> str:
-    operation = _OPERATIONS.get(span.kind, span.kind.value)
+def _name(span: Span, said: dict[str, Json]) -> str:
+    operation = said.get("gen_ai.operation.name", span.kind.value)
     what = (span.request_model or span.model) if span.kind is SpanKind.LLM else span.name
     return f"{operation} {what}".strip()
 
 
-def _said(span: Span, session: Session, content: bool) -> dict[str, Json]:
+def _said(span: Span, session: Session, content: bool, asked: Asked | None) -> dict[str, Json]:
     usage = span.usage if isinstance(span.usage, dict) else {}
     said: dict[str, Json] = {
         "gen_ai.operation.name": _OPERATIONS.get(span.kind),
@@ -276,6 +318,8 @@ def _said(span: Span, session: Session, content: bool) -> dict[str, Json]:
             "tapes.cost.total": None if span.cost_usd is None else f"{span.cost_usd:f}",
             "tapes.cost.currency": None if span.cost_usd is None else "USD",
         }
+        if asked is not None:
+            said |= _settings(asked, content)
         if content:
             said["gen_ai.input.messages"] = _messages("user", span.input)
             said["gen_ai.output.messages"] = _messages("assistant", span.output)
@@ -291,6 +335,19 @@ def _said(span: Span, session: Session, content: bool) -> dict[str, Json]:
         if block.get("type") == "attributes" and isinstance(held, dict):
             said = held | {name: value for name, value in said.items() if value not in (None, "")}
     return {name: value for name, value in said.items() if value not in (None, "")}
+
+
+def _settings(asked: Asked, content: bool) -> dict[str, Json]:
+    """What a request says beside its messages. Words that end an answer are texts."""
+    said: dict[str, Json] = {"gen_ai.operation.name": asked.operation}
+    said[genai.STREAM[0]] = True if asked.stream else None
+    for name, (current, *_) in genai.SETTINGS:
+        value = asked.settings.get(name)
+        if isinstance(value, str | int | float) and name != "stop_sequences":
+            said[current] = value
+        elif content and name == "stop_sequences" and value:
+            said[current] = [str(each) for each in (value if isinstance(value, list) else [value])]
+    return said
 
 
 def _seconds(nanoseconds: int | None) -> float | None:

@@ -12,8 +12,8 @@ Several projectors may work on one store, in threads or processes; the store han
 import logging
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tapes.derive.belonging import goes_on_from, marks_of, session_by, session_of
@@ -101,7 +101,15 @@ class Projector:
         self._size = 0
         self._many = self._pace.at_once
         self._woken = threading.Event()
-        self.total = Progress()
+        self.of_tenants: defaultdict[str, Progress] = defaultdict(Progress)
+
+    @property
+    def total(self) -> Progress:
+        """What it has done, of all tenants."""
+        total = Progress()
+        for progress in list(self.of_tenants.values()):
+            _add(total, progress)
+        return total
 
     @property
     def remembered(self) -> int:
@@ -142,9 +150,9 @@ class Projector:
 
     def step(self, *, eager: bool = False) -> Progress:
         """Place turns and derive sessions once. `eager`: those too that have not come to rest."""
-        progress = Progress()
+        done: defaultdict[str, Progress] = defaultdict(Progress)
         began = time.monotonic()
-        self._place(progress)
+        self._place(done)
         now = time.time_ns()
         quiet = now if eager else now - self._pace.quiet_ms * _MS
         overdue = now if eager else now - self._pace.longest_ms * _MS
@@ -152,11 +160,18 @@ class Projector:
         with self._store.take(self._many, ready_at=quiet, overdue_at=overdue, but=resting) as work:
             for org_id in dict.fromkeys(session.org_id for session in work.taken):
                 mine = [session for session in work.taken if session.org_id == org_id]
-                self._derive(org_id, mine, work, progress)
-        progress.changed += work.changed
+                self._derive(org_id, mine, work, done[org_id])
+        for org_id, changed in work.changed.items():
+            done[org_id].changed += changed
+        for session in work.refused:
+            done[session.org_id].derived -= 1
+            done[session.org_id].failed += 1
         self._many = self._next_many(len(work.taken), time.monotonic() - began)
         self._bound()
-        _add(self.total, progress)
+        progress = Progress()
+        for org_id, its in done.items():
+            _add(self.of_tenants[org_id], its)
+            _add(progress, its)
         return progress
 
     def _next_many(self, taken: int, took: float) -> int:
@@ -230,13 +245,13 @@ class Projector:
 
     # --- turns without a session
 
-    def _place(self, progress: Progress) -> None:
+    def _place(self, done: Mapping[str, Progress]) -> None:
         with self._store.placing(200) as work:
             if work is None:
                 return
             for org_id, raw in work.turns:
                 work.put(org_id, _placed(raw, work, org_id))
-                progress.placed += 1
+                done[org_id].placed += 1
 
     # --- proving
 

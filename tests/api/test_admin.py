@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import httpx
 import pytest
 
@@ -5,6 +7,8 @@ from tapes.projector import Projector
 from tapes.store.sql import SqlStore
 from tests.api.serving import got, served
 from tests.contracts.test_store import fill, many
+
+THEIRS = "33333333-3333-4333-8333-333333333333"
 
 
 @pytest.mark.row("D4")
@@ -31,6 +35,22 @@ def test_deriving_everything_anew_changes_nothing(store: SqlStore) -> None:
         assert (told["sessions"], told["changed_rows"], told["failed"]) == (3, 0, 0)
         after = got(client, "/v1/sessions")
         assert after == before
+
+
+@pytest.mark.row("D4")
+def test_deriving_anew_counts_what_is_the_tenants_own(store: SqlStore) -> None:
+    turns = many(3, 2)
+    fill(store, turns)
+    theirs = [replace(t, envelope=replace(t.envelope, org_id=THEIRS)) for t in turns[:2]]
+    store.append(theirs)
+    store.mark_dirty()
+    with served(store) as client:
+        org = {"x-tapes-org": THEIRS}
+        told = client.post("/v1/admin/derive/run", headers=org).json()["orgs"][THEIRS]
+        assert (told["sessions"], told["derived"], told["failed"]) == (1, 1, 0)
+        assert (told["raw_turns"], told["parsed_turns"], told["call_kinds"]) == (2, 2, {"main": 2})
+        whole = client.post("/v1/admin/derive/run").json()["orgs"]["default"]
+        assert (whole["derived"], whole["raw_turns"], whole["call_kinds"]) == (3, 6, {"main": 6})
 
 
 def test_a_correction_moves_a_turn_to_its_session(store: SqlStore) -> None:

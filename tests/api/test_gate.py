@@ -103,6 +103,18 @@ def test_tenants_are_kept_apart_on_every_route(store: SqlStore) -> None:
             refused(client, f"/v1/traces/trc_same-{turn}", 404)
 
 
+def test_metrics_tell_a_tenant_of_its_own_log_alone(store: SqlStore) -> None:
+    filled(store)
+    turns = 'tapes_log{what="source",value="wire"} '
+    with served(store, KEYS) as client:
+        told = {t: client.get("/metrics", headers=bearer(t)).text for t in (ADMIN, READ, TENANT)}
+    assert [turns + f"{number}\n" in told[token] for token, number in (
+        (ADMIN, 3), (READ, 1), (TENANT, 1)
+    )] == [True, True, True]  # fmt: skip
+    tells_of_server = [token for token, text in told.items() if "tapes_apiserver" in text]
+    assert tells_of_server == [ADMIN, READ]
+
+
 def test_a_token_of_a_tenant_cannot_ask_for_another(store: SqlStore) -> None:
     filled(store)
     with served(store, KEYS) as client:

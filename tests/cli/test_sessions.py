@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tapes.cli.exporting import OTLP_LIMIT
 from tapes.cli.main import run
 from tapes.prices import Price, Prices
 from tapes.projector import Projector
@@ -142,7 +143,10 @@ def test_what_was_exported_as_otlp_comes_back_too(
     assert again == {"new": 0, "known": first["new"], "erased": 0}
     there, here = (
         {
-            each["harness_session_id"]: (each["display_title"], each["rollup"]["usage"])
+            each["harness_session_id"]: [
+                each["rollup"]["usage"],
+                *(each.get(n) for n in ("display_title", "name", "cwd", "harness_version", "tags")),
+            ]
             for each in told(capsys, "sessions", "list", *where)["sessions"]
         }
         for where in ((), ("--store", "b.db"))
@@ -162,6 +166,18 @@ def test_what_does_not_come_back_says_why(
     Path("a.file").write_bytes(content)
     assert run(["sessions", "import", "a.file", "--store", "b.db"]) == 3
     assert word in capsys.readouterr().err
+
+
+def test_opentelemetry_that_memory_cannot_hold_is_refused(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path("a.json").open("wb") as file:
+        file.write(b'{"resourceSpans":[')
+        file.truncate(OTLP_LIMIT + 2)  # nothing but room: no disk is needed for it
+    assert run(["sessions", "import", "a.json", "--store", "b.db"]) == 3
+    told = capsys.readouterr().err
+    assert "a.json, line 1: OpenTelemetry of more than 64 MiB" in told
+    assert "--format jsonl" in told
 
 
 def test_an_export_says_that_some_sessions_wait(

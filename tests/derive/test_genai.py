@@ -275,3 +275,20 @@ def test_no_attributes_break_the_reader(
     kind = kind_of(together)
     left_over(together, kind)
     turn_of(together, Told(failed=True))
+
+
+def test_a_sum_of_tokens_alone_is_no_usage_and_is_shown_as_it_came() -> None:
+    given: dict[str, Json] = {"gen_ai.request.model": "m", "gen_ai.usage.total_tokens": 9}
+    assert usage_of(given) is None
+    assert left_over(given, SpanKind.LLM) == {"gen_ai.usage.total_tokens": 9}
+    assert left_over(given | {"gen_ai.usage.input_tokens": 9}, SpanKind.LLM) == {}
+
+
+def test_a_text_without_words_says_nothing_and_instructions_may_be_one_part() -> None:
+    given: dict[str, Json] = {
+        "gen_ai.system_instructions": {"type": "text", "content": "Be brief."},
+        "gen_ai.input.messages": [{"role": "user", "parts": [{"type": "text"}]}],
+    }
+    asked = turn_of(given, Told()).asked
+    assert asked.system == "Be brief."
+    assert asked.messages == (Message("user", (Text(""),)),)

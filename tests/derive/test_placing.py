@@ -1,9 +1,15 @@
 """Where calls hang: traces, lanes, seams and side calls."""
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
 
 from tapes.derive.deriver import derive
-from tapes.rows import LinkKind, SpanKind
+from tapes.rows import LinkKind, RawTurn, SpanKind
 from tests.derive.talks import (
     ASK,
     BACK,
@@ -155,3 +161,58 @@ def test_the_same_question_asked_again_is_a_trace_of_its_own() -> None:
     made = derive([chat(1, [said("user", "hi")], "hello"), chat(2, [said("user", "hi")], "hello")])
     assert [t.user_prompt for t in made.traces] == ["hi", "hi"]
     assert span(made, "llm_r2").input == ({"type": "text", "text": "hi"},)
+
+
+def steps(work: Callable[[], object]) -> int:
+    """How many lines of code run: what takes longer runs more of them, on any machine."""
+    count = 0
+
+    def counting(*_: Any) -> Any:
+        nonlocal count
+        count += 1
+        return counting
+
+    before = sys.gettrace()
+    sys.settrace(counting)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def agents(number: int, evidence: str) -> list[RawTurn]:
+    """So many sub-agents, asked for by one answer, and what tells where they hang."""
+    same = evidence == "the same words"
+    asked = [call(f"t{n}", "Agent", prompt="do" if same else f"do {n}") for n in range(number)]
+    words = "something else {}" if evidence in ("nothing", "other files") else "do {}"
+    turns = [messages(1, [ASK], assistant(*asked))] + [
+        messages(
+            n + 2,
+            [user("do" if same else words.format(n))],
+            assistant("done"),
+            thread=f"a{n}",
+            begins=20 + n,
+        )
+        for n in range(number)
+    ]
+    if evidence in ("files", "other files", "files of unknown calls"):
+        turns += [
+            transcript(
+                n + 9000,
+                agent_id=f"a{n}" if evidence != "other files" else f"z{n}",
+                tool_use_id=f"t{n}" if evidence != "files of unknown calls" else f"u{n}",
+                records=[{"message": {"role": "user", "content": words.format(n)}}],
+            )
+            for n in range(number)
+        ]
+    return turns
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    ["words", "the same words", "files", "other files", "files of unknown calls", "nothing"],
+)
+def test_to_place_agents_takes_as_long_as_there_are_many(evidence: str) -> None:
+    few, many = (partial(derive, agents(number, evidence)) for number in (10, 60))
+    assert steps(many) < 6 * steps(few) * 1.2

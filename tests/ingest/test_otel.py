@@ -31,6 +31,7 @@ from opentelemetry.trace import StatusCode, Tracer
 from tapes.errors import UnavailableStore
 from tapes.exporting import Export, Form, sessions_found
 from tapes.ingest.app import ingest_app
+from tapes.ingest.otlp import spans_of_json
 from tapes.jsontext import Json
 from tapes.keeping import open_projector
 from tapes.rows import Projection, RawTurn, Session, Source, Span, SpanKind, Status
@@ -240,7 +241,7 @@ def test_what_is_no_list_and_no_number_is_rejected_or_kept_as_text(store: SqlSto
         answer = post(client, request(odd))
         none = post(client, {"resourceSpans": [{"scopeSpans": [{"spans": 5}]}]})
     assert (answer.status_code, answer.json()) == (200, {})
-    assert none.json()["partialSuccess"]["errorMessage"] == "1 × no object"
+    assert none.json()["partialSuccess"]["errorMessage"] == "1 × no object in spans"
     (turn,) = turns(store)
     assert turn.records["attributes"] == {"far": str(10**400)}
 
@@ -375,6 +376,20 @@ def test_the_same_call_seen_by_two_lanes_is_one_span(store: SqlStore) -> None:
     assert projection.sessions[0].total_input_tokens == 7
     assert len(of_kind(projection, SpanKind.LLM)) == 1
     assert len(projection.traces) == 2
+
+
+def test_what_is_around_a_call_of_the_proxy_is_not_counted_either(store: SqlStore) -> None:
+    names: Json = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-test"}
+    names |= {"gen_ai.usage.input_tokens": 7}
+    inner: Json = names | {"gen_ai.response.id": "msg_0123456789"}
+    with door(store) as client:
+        client.post("/v1/ingest", json=raw_payload(session={"harness_session_id": "s"}))
+        derived(store)
+        post(client, request(span("a"), span("b", names, parent="a"), span("c", inner, parent="b")))
+    projection = rows(store)
+    assert projection.sessions[0].llm_calls == 1
+    assert projection.sessions[0].total_input_tokens == 7
+    assert len(of_kind(projection, SpanKind.LLM)) == 1
 
 
 def test_credentials_in_attributes_do_not_come_to_rest(store: SqlStore) -> None:
@@ -538,3 +553,36 @@ def told_of(store: SqlStore) -> list[tuple[str, ...]]:
         facts = (s.trace_id, s.span_id, s.status, s.error_type, s.duration_ns, s.provider, s.usage)
         told.append((*map(str, facts), str("acme.cache" in str(s.input))))
     return sorted(told)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"attributes": {"gen_ai.operation.name": "chat"}}, "attributes: no list of objects"),
+        ({"attributes": [{"key": "a", "value": "plain"}]}, "a value: no object"),
+        ({"attributes": [{"key": "a", "value": {"stringValue": 5}}]}, "a text is no text"),
+        ({"attributes": [{"key": "a", "value": {"arrayValue": [1]}}]}, "a list: no object"),
+        ({"attributes": [{"key": "a", "value": {"kvlistValue": 5}}]}, "a map: no object"),
+        ({"events": {"name": "exception"}}, "events: no list of objects"),
+        ({"links": ["another"]}, "links: no list of objects"),
+        ({"status": "ERROR"}, "status: no object"),
+    ],
+)
+def test_what_is_of_a_wrong_type_is_never_dropped_in_silence(
+    said: dict[str, Json], why: str
+) -> None:
+    received = spans_of_json(request(span("1") | said, span("2")))
+    assert [form["span_id"] for form in received.forms] == [span("2")["spanId"]]
+    assert why in received.message()
+
+
+def test_a_list_in_the_wrong_place_is_counted(store: SqlStore) -> None:
+    sent = {"resourceSpans": [{"scopeSpans": "none"}, 5, {"resource": [], "scopeSpans": [
+        {"spans": [span("1")]}
+    ]}]}  # fmt: skip
+    with door(store) as client:
+        told = post(client, sent).json()["partialSuccess"]
+    assert told["rejectedSpans"] == "3"
+    assert told["errorMessage"] == (
+        "1 × no object in resourceSpans; 1 × no object in scopeSpans; 1 × resource: no object"
+    )

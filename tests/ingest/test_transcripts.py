@@ -160,6 +160,38 @@ def test_a_transcript_that_grew_is_shown_as_it_is_now(store: SqlStore) -> None:
     assert len(llm(projection(store))) == 2
 
 
+@pytest.mark.parametrize(
+    "name", [f"claude/{CLAUDE}.jsonl", f"codex/rollout-2026-07-02T10-00-00-{CODEX}.jsonl"]
+)
+def test_a_transcript_that_was_rewritten_hides_nothing_that_it_told(
+    store: SqlStore, tmp_path: Path, name: str
+) -> None:
+    whole = (DATA / name).read_text().splitlines(keepends=True)
+    file = tmp_path / Path(name).name
+    file.write_text("".join(whole))
+    before = {span.span_id: span.output for span in llm(shown(store, file))}
+    assert len(before) > 1
+    named = whole[:1]  # where its session stands
+    for head in (len(whole) // 2, len(whole) - 3):
+        lost = [*named, *whole[head:]]
+        file.write_text("".join([*lost, *(line.replace("20", "21") for line in whole)]))
+        after = {span.span_id: span.output for span in llm(shown(store, file))}
+        assert {id_: after.get(id_) for id_ in before} == before
+
+
+def test_a_transcript_that_lost_its_head_goes_on_where_it_was(store: SqlStore) -> None:
+    lines = (DATA / "claude" / f"{CLAUDE}.jsonl").read_text().splitlines(keepends=True)
+    seen: list[list[str]] = []
+    with door(store) as client:
+        for parts in ((lines[:6], lines[3:]), (lines,)):
+            for part in parts:
+                (payload, *_) = told_of(LogFile(f"{CLAUDE}.jsonl", "".join(part)))
+                assert client.post("/v1/ingest/transcript", json=payload).status_code == 202
+            rows = projection(store)
+            seen.append([s.span_id for s in rows.spans] + [t.user_prompt for t in rows.traces])
+    assert seen[0] == seen[1]
+
+
 def test_sending_again_changes_nothing(store: SqlStore) -> None:
     with serving(ingest_app(store)) as url:
         files = found_in([str(DATA)])

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
 
@@ -12,6 +13,7 @@ import pytest
 from sqlalchemy import Engine, event, insert, select
 
 from tapes.errors import BadCursor
+from tapes.projector import Projector
 from tapes.rows import RawTurn, session_id_of
 from tapes.store.base import Ask, Noun
 from tapes.store.fields import SORTS
@@ -373,3 +375,17 @@ def test_what_no_database_takes_is_asked_for_all_the_same(store: SqlStore) -> No
         assert (
             store.project().spans(Ask(where=parse(query.replace("has:error OR ", "")))).items == ()
         )
+
+
+def test_sums_of_money_and_time_have_no_largest_one(store: SqlStore) -> None:
+    store.append(many(3, 2))
+    Projector(store, lambda *_: Decimal("4000000.000000000001")).drain()
+    whole = Decimal("24000000.000000000006")
+    assert store.project().stats().cost_usd == whole
+    for noun in (Noun.SESSIONS, Noun.TRACES, Noun.SPANS):
+        (bar,) = store.project().histogram(noun, parts=1).bars
+        assert bar.cost_usd == whole, noun
+    turns = [replace(turn, ended_at=2**62) for turn in many(8, 1)]
+    store.append([replace(turn, request_id=f"long-{n}") for n, turn in enumerate(turns)])
+    Projector(store).drain()
+    assert store.project().stats().duration_ns > 2**63

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 from itertools import permutations
+from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from tapes.projector import Projector
 from tapes.rows import RawTurn
@@ -62,3 +64,28 @@ def test_the_call_that_was_gone_on_from_may_come_last(store: SqlStore) -> None:
         projector.drain()
     assert conversations(store) == [3]
     assert list(projector.check()) == []
+
+
+def test_a_late_turn_may_be_gone_on_from_by_any_number_of_others(store: SqlStore) -> None:
+    opening = [said("user", "hello"), said("assistant", "late 1")]
+    others = [
+        chat(n, [*opening, said("user", f"and {n}?")], f"so {n}", session="", harness="unknown")
+        for n in range(2, 302)
+    ]
+    store.append(others)
+    projector = Projector(store)
+    projector.drain()
+    assert store.counts()["waiting"]["unplaced"] == 0
+    sizes: list[int] = []
+
+    def note(_: Any, __: Any, ___: str, values: Any, ____: Any, many: bool) -> None:
+        sizes.append(0 if many else len(values))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        store.append([chat(1, opening[:1], "late 1", session="", harness="unknown")])
+        projector.drain()
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert conversations(store) == [301]
+    assert max(sizes) < 300

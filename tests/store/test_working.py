@@ -34,6 +34,7 @@ def test_a_session_that_cannot_be_written_harms_no_other(store: SqlStore) -> Non
                 rows = replace(rows, sessions=(replace(rows.sessions[0], name="\ud800"),))
             work.write(session, rows)
     assert len(store.project().sessions().items) == 2
+    assert work.refused == [work.taken[1]]
     assert store.counts()["waiting"] == {"sessions": 0, "failed": 1, "unplaced": 0}
 
 

@@ -1,19 +1,29 @@
 """What operators do: sample sessions, deriving anew, corrections; and how the log is."""
 
+from collections import Counter
 from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from tapes.api.asking import TheCaller, TheCore, TheProject
-from tapes.api.models import AttributionItem, DerivedItem, RepairedItem, SeededItem, StateItem
+from tapes.api.models import (
+    AttributionItem,
+    DerivedItem,
+    DerivedOfItem,
+    RepairedItem,
+    SeededItem,
+    StateItem,
+)
 from tapes.api.replies import problem, problem_reply, reply
 from tapes.api.sessions import unknown
 from tapes.errors import BadQuery
+from tapes.exporting import sessions_found
 from tapes.projector import Projector
 from tapes.rows import NO_ORG, RawTurn
 from tapes.seeding import seed
-from tapes.store.base import Correction, Project
+from tapes.store.base import Correction, Noun, Project
+from tapes.store.filters import EVERYTHING
 
 router = APIRouter(tags=["admin"])
 
@@ -54,17 +64,31 @@ def _derive(core: TheCore) -> Projector:
 @router.post("/v1/admin/derive/run", response_model=DerivedItem)
 def derive_run(request: Request, core: TheCore, caller: TheCaller) -> Response:
     """Derive everything of the tenant anew, and say what it came to."""
+    project = core.store.project(caller.org_id)
     marked = core.store.mark_dirty(caller.org_id)
-    done = _derive(core).total
-    told = {
+    done = _derive(core).of_tenants[caller.org_id]
+    turns = project.count(Noun.TURNS, at_most=0).value
+    told: DerivedOfItem = {
         "sessions": marked,
         "derived": done.derived,
         "placed": done.placed,
         "changed_rows": done.changed,
         "failed": done.failed,
+        "raw_turns": turns,
+        "parsed_turns": max(turns - sum(project.skipped().values()), 0),
+        "call_kinds": _call_kinds(project),
     }
     name = "default" if caller.org_id == NO_ORG else caller.org_id
     return reply(request, {"orgs": {name: told}})
+
+
+def _call_kinds(project: Project) -> dict[str, int]:
+    """How many calls of each kind the sessions of a tenant have; what was injected is no call."""
+    kinds: Counter[str] = Counter()
+    for session in sessions_found(project, EVERYTHING):
+        for kind, number in session.kind_counts:
+            kinds[kind] += 0 if kind.startswith("injected:") else number
+    return dict(sorted((+kinds).items()))
 
 
 class Repair(BaseModel):

@@ -38,11 +38,11 @@ from tapes.api import (
     traces,
     turns,
 )
-from tapes.api.asking import Core, TheCore
+from tapes.api.asking import Core, TheCaller, TheCore
 from tapes.api.changes import Changes
 from tapes.api.gate import FAILED, App, Bounds, Gate
 from tapes.api.keys import Keys
-from tapes.api.metrics import TEXT, Metrics
+from tapes.api.metrics import TEXT, Metrics, log_lines
 from tapes.api.models import Problem, ReadyItem
 from tapes.api.replies import PROBLEM, error_reply, problem, problem_reply, reply, version
 from tapes.derive.rollups import Pricing, unpriced
@@ -165,9 +165,14 @@ def _add_pages(app: FastAPI, document: Callable[[], dict[str, Json]]) -> None:
         return reply(request, {"ready": True, "store": "ok"})
 
     @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
-    def metrics(core: TheCore) -> Response:
-        """Numbers, in the text form of Prometheus."""
-        return Response(core.metrics.text(core.store.counts()), media_type=TEXT)
+    def metrics(core: TheCore, caller: TheCaller) -> Response:
+        """Numbers, in the text form of Prometheus: to the token of a tenant those of the tenant.
+
+        Of the log all tenants together are counted for who may do everything, one for a reader.
+        """
+        counts = core.store.counts(None if caller.may_change else caller.org_id)
+        text = log_lines(counts) if caller.guest else core.metrics.text(counts)
+        return Response(text, media_type=TEXT)
 
     @app.get("/openapi", tags=["server"], response_model=dict[str, Any])
     def openapi(request: Request) -> Response:

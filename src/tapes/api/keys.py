@@ -21,11 +21,15 @@ from tapes.rows import NO_ORG
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who was let in: how the audit calls them, whose rows they see, what they may."""
+    """Somebody who was let in: how the audit calls them, whose rows they see, what they may.
+
+    A `guest` has the token of a tenant: nothing of others is theirs to know, the server's neither.
+    """
 
     name: str
     org_id: str
     may_change: bool
+    guest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ class Keys:
             return self._chosen("the admin token", org)
         own = [tenant for hashed, tenant in self.tenants.items() if self._is(hashed, given)]
         if own:
-            return self._only(Caller("the token of a tenant", own[0], False), org)
+            return self._only(Caller("the token of a tenant", own[0], False, guest=True), org)
         if self._is(self.read, given):
             return self._only(Caller("the read token", self.org_id, False), org)
         return NotAllowed(

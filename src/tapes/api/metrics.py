@@ -43,12 +43,6 @@ class Metrics:
             lines = [*self._answered(), *self._took()]
             lines += _head("tapes_apiserver_inflight_requests", "gauge", "Requests under way.")
             lines.append(f"tapes_apiserver_inflight_requests {self._under_way}")
-        lines += _head("tapes_log", "gauge", "What the log holds, by what is counted.")
-        for what, numbers in sorted(counts.items()):
-            lines += [
-                f"tapes_log{_labels(what=what, value=value)} {number}"
-                for value, number in sorted(numbers.items())
-            ]
         captured = self.capture()
         if captured:
             lines += _head("tapes_capture", "gauge", "What became of calls that the proxy saw.")
@@ -56,7 +50,7 @@ class Metrics:
                 f"tapes_capture{_labels(what=what)} {number}"
                 for what, number in sorted(captured.items())
             ]
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines) + "\n" + log_lines(counts)
 
     def _answered(self) -> Iterable[str]:
         name = "tapes_apiserver_requests_total"
@@ -75,6 +69,17 @@ class Metrics:
                 yield f"{name}_bucket{_labels(route=route, method=method, le=le)} {total}"
             yield f"{name}_sum{_labels(route=route, method=method)} {seconds:.6f}"
             yield f"{name}_count{_labels(route=route, method=method)} {total}"
+
+
+def log_lines(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """The numbers of the log alone."""
+    lines = _head("tapes_log", "gauge", "What the log holds, by what is counted.")
+    for what, numbers in sorted(counts.items()):
+        lines += [
+            f"tapes_log{_labels(what=what, value=value)} {number}"
+            for value, number in sorted(numbers.items())
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def _head(name: str, kind: str, about: str) -> list[str]:

@@ -832,10 +832,27 @@ class SeededItem(TypedDict):
     raw_turns_deduped: int
 
 
+class DerivedOfItem(TypedDict):
+    """What deriving everything of a tenant did, and what its log came to.
+
+    `raw_turns` are its turns, `parsed_turns` those of them that show, `call_kinds` how many calls
+    there are of each kind.
+    """
+
+    sessions: int
+    derived: int
+    placed: int
+    changed_rows: int
+    failed: int
+    raw_turns: int
+    parsed_turns: int
+    call_kinds: dict[str, int]
+
+
 class DerivedItem(TypedDict):
     """What deriving everything did, by tenant."""
 
-    orgs: dict[str, dict[str, int]]
+    orgs: dict[str, DerivedOfItem]
 
 
 class AttributionItem(TypedDict):

@@ -26,6 +26,8 @@ from tapes.store.filters import Condition
 from tapes.turnlines import cleaned, turn_of
 
 _AT_ONCE = 200
+# An export of OpenTelemetry is one line, and read as a whole: it takes some ten times its size.
+OTLP_LIMIT = 64 * 1024 * 1024
 
 
 def written(
@@ -103,8 +105,19 @@ def _append_spans(
 def _turns(name: str) -> Iterator[RawTurn | Received]:
     try:
         with open(name, "rb") as lines:
-            for number, line in enumerate(lines, 1):
+            number = 0
+            while line := lines.readline(OTLP_LIMIT + 1):
+                number += 1
                 place = f"line {number}"
+                is_whole = line.endswith(b"\n") or len(line) <= OTLP_LIMIT
+                if _OTLP.match(line) and not is_whole:
+                    raise ForeignFile(
+                        f"{name}, {place}: OpenTelemetry of more than {OTLP_LIMIT >> 20} MiB in one"
+                        " piece, which would all be read into memory",
+                        "export with --format jsonl, or fewer sessions at a time",
+                    )
+                if not is_whole:
+                    line += lines.readline()
                 if _OTLP.match(line):
                     yield _spans(line, name, place)
                 elif number == 1 and line.startswith(b"PAR1"):

@@ -9,8 +9,12 @@ Knows nothing of traces or of how spans look.  Pure.
 """
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from bisect import bisect_right, insort
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import NamedTuple
 
 from tapes.derive.calls import Call
 from tapes.derive.chain import even, plain, way_of
@@ -21,6 +25,9 @@ from tapes.providers.turn import Text, word
 from tapes.rows import RawTurn
 
 UNANCHORED = "unanchored"
+
+# By what a tool call and the thread that it spawned find each other: what kind, and its value.
+Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,52 +85,102 @@ class Anchor:
     description: str = ""
 
 
+class Sought(NamedTuple):
+    """What a thread says of the tool call that spawned it, and what its transcript tells."""
+
+    thread: str
+    began: int
+    told: Transcript | None
+    path: str
+    nickname: str
+    words: frozenset[str]
+
+    @property
+    def keys(self) -> Iterator[Key]:
+        """By what tool calls are found that may have spawned it."""
+        yield "thread", self.thread
+        if self.path:
+            yield "task", self.path
+        yield from (("words", words) for words in self.words)
+
+
 class Spawners:
     """The tool calls of a session that may have spawned a thread, by what tells of it."""
 
     def __init__(self) -> None:
-        self._by_task: dict[str, list[ToolUse]] = {}
-        self._by_thread: dict[str, list[ToolUse]] = {}
-        self._by_words: dict[str, list[ToolUse]] = {}
+        self._by_key: dict[Key, _InTime] = {}
+        self._keys: dict[str, tuple[Key, ...]] = {}
 
-    def add(self, tool: ToolUse) -> None:
-        """One more tool call; most tell of no thread."""
+    def add(self, tool: ToolUse) -> tuple[Key, ...]:
+        """One more tool call, found by these; most tell of no thread."""
         told = _result_object(tool)
+        keys = {("words", words) for words in _handed_on(tool)}
         if told:
-            self._by_task.setdefault(word(told.get("task_name")), []).append(tool)
-            for thread in {word(told.get(name)) for name in _THREAD_NAMES}:
-                self._by_thread.setdefault(thread, []).append(tool)
-        for words in _handed_on(tool):
-            self._by_words.setdefault(words, []).append(tool)
+            keys.add(("task", word(told.get("task_name"))))
+            keys |= {("thread", word(told.get(name))) for name in _THREAD_NAMES}
+        for key in keys:
+            self._by_key.setdefault(key, _InTime()).add(tool)
+        if keys:
+            self._keys[tool.id] = tuple(keys)
+        return tuple(keys)
 
-    def anchor_of(
-        self,
-        thread: str,
-        calls: Sequence[Call],
-        transcripts: Sequence[Transcript],
-        taken: Container[str],
-    ) -> Anchor | None:
-        """Where a thread hangs, or None where nothing says. `calls` are its calls, in order."""
-        told = _transcript_of(thread, calls, transcripts)
+    def keys_of(self, tool_id: str) -> tuple[Key, ...]:
+        """By what a tool call is found."""
+        return self._keys.get(tool_id, ())
+
+    def anchor_of(self, sought: Sought, taken: Container[str]) -> Anchor | None:
+        """Where a thread hangs, or None where nothing says. `taken` never has fewer."""
+        told, path, nickname = sought.told, sought.path, sought.nickname
         if told is not None and told.tool_use_id:
             return Anchor(told.tool_use_id, "transcript", told.agent_type, told.description)
 
-        def free(tools: Iterable[ToolUse]) -> list[ToolUse]:
-            began = calls[0].started
-            return [t for t in tools if t.id not in taken and t.asked_by.started <= began]
+        def free(key: Key, most: int) -> list[ToolUse]:
+            known = self._by_key.get(key)
+            return [] if known is None else known.first(most, sought.began, taken)
 
-        path, nickname = _spawned_as(calls)
-        by_path = free(self._by_task.get(path, ())) if path else []
+        by_path = free(("task", path), 2) if path else []
         if len(by_path) == 1:
             return _anchor(by_path[0], "task_name", nickname, path)
-        by_result = free(self._by_thread.get(thread, ()))
+        by_result = free(("thread", sought.thread), 2)
         if len(by_result) == 1:
             return _anchor(by_result[0], "result", nickname, path)
-        by_words = [t for words in _first_words(calls) for t in free(self._by_words.get(words, ()))]
+        by_words = [tool for words in sought.words for tool in free(("words", words), 1)]
         if not by_words:
             return None
         first = min(by_words, key=lambda tool: (tool.asked_by.started, tool.place))
         return _anchor(first, "prompt", nickname, path)
+
+
+def sought_by(thread: str, calls: Sequence[Call], transcripts: "Transcripts") -> Sought:
+    """What a thread says of how it began. `calls` are its calls, in order."""
+    told = transcripts.of(thread, calls)
+    words = frozenset(_first_words(calls))
+    return Sought(thread, calls[0].started, told, *_spawned_as(calls), words)
+
+
+class _InTime:
+    """Tool calls in the order of their time; those that are taken are forgotten."""
+
+    def __init__(self) -> None:
+        self._tools: list[ToolUse] = []
+
+    def add(self, tool: ToolUse) -> None:
+        """One more."""
+        insort(self._tools, tool, key=lambda each: (each.asked_by.started, each.place))
+
+    def first(self, most: int, until: int, taken: Container[str]) -> list[ToolUse]:
+        """So many at most that were asked for until then and are not taken."""
+        found: list[ToolUse] = []
+        tools = self._tools
+        while len(found) < min(most, len(tools)):
+            tool = tools[len(found)]
+            if tool.asked_by.started > until:
+                break
+            if tool.id in taken:
+                del tools[len(found)]
+            else:
+                found.append(tool)
+        return found
 
 
 def _anchor(tool: ToolUse, by: str, nickname: str, path: str) -> Anchor:
@@ -136,22 +193,37 @@ def _anchor(tool: ToolUse, by: str, nickname: str, path: str) -> Anchor:
     return Anchor(tool.id, by, agent, tool.argument("description") or path)
 
 
-def _transcript_of(
-    thread: str, calls: Sequence[Call], transcripts: Sequence[Transcript]
-) -> Transcript | None:
-    own = [told for told in transcripts if told.agent_id == thread]
-    if own:  # its file tells what it is, and where it hangs is often told by another
-        first = next((told for told in own if told.tool_use_id), own[0])
-        name = next((told.agent_type for told in own if told.agent_type), "")
-        about = next((told.description for told in own if told.description), "")
-        return replace(first, agent_type=name, description=about)
-    files = [told for told in transcripts if told.records and told.tool_use_id]
-    if not files:
-        return None
-    words = {even(p.text) for c in calls for _, n in c.new_messages() for p in _texts(n.message)}
-    shared = [(len(words & _words_in(told.records)), told.agent_id, told) for told in files]
-    count, _, best = max(shared, key=lambda item: item[:2])
-    return best if count else None
+class Transcripts:
+    """What harnesses tell of the threads of a session."""
+
+    def __init__(self, raws: Iterable[RawTurn]) -> None:
+        self._all = transcripts_of(raws)
+        self._by_agent: dict[str, list[Transcript]] = {}
+        for told in self._all:
+            self._by_agent.setdefault(told.agent_id, []).append(told)
+        self._by_words: dict[str, list[int]] | None = None  # made when it is first asked for
+
+    def of(self, thread: str, calls: Sequence[Call]) -> Transcript | None:
+        """That of a thread: by its name, else the one with which it has most words in common."""
+        own = self._by_agent.get(thread)
+        if own:  # its file tells what it is, and where it hangs is often told by another
+            first = next((told for told in own if told.tool_use_id), own[0])
+            name = next((told.agent_type for told in own if told.agent_type), "")
+            about = next((told.description for told in own if told.description), "")
+            return replace(first, agent_type=name, description=about)
+        if self._by_words is None:
+            self._by_words = {}
+            for number, told in enumerate(self._all):
+                if told.records and told.tool_use_id:
+                    for text in _words_in(told.records):
+                        self._by_words.setdefault(text, []).append(number)
+        if not self._by_words:
+            return None
+        said = {even(p.text) for c in calls for _, n in c.new_messages() for p in _texts(n.message)}
+        shared = Counter(number for text in said for number in self._by_words.get(text, ()))
+        # Of several: the name that comes last; the first of one name.
+        best = max(shared, key=lambda n: (shared[n], self._all[n].agent_id, -n), default=None)
+        return None if best is None else self._all[best]
 
 
 def _texts(message: Json) -> list[Text]:
@@ -265,47 +337,85 @@ class Actions:
     """The tool calls of a session, as side calls look for them."""
 
     def __init__(self) -> None:
-        self._by_words: dict[str, list[ToolUse]] = {}
-        self._by_name: dict[str, list[ToolUse]] = {}
-        self._web: list[ToolUse] = []
-        self._plans: list[ToolUse] = []
+        self._by_words: dict[str, _Before] = {}
+        self._by_name: dict[str, _Before] = {}
+        self._web, self._plans = _Before(), _Before()
 
     def add(self, tool: ToolUse) -> None:
         """One more tool call."""
         name = tool.block.name
         if name.startswith("mcp__"):
-            self._by_name.setdefault(_normal(name), []).append(tool)
+            self._by_name.setdefault(_normal(name), _Before()).add(tool)
         else:
-            self._by_words.setdefault(_rendered(tool)[:_COMPARED], []).append(tool)
+            self._by_words.setdefault(_rendered(tool)[:_COMPARED], _Before()).add(tool)
         if name.lower().startswith(_WEB):
-            self._web.append(tool)
+            self._web.add(tool)
         if name == "ExitPlanMode":
-            self._plans.append(tool)
+            self._plans.add(tool)
 
     def judged_by(self, check: Call, taken: Container[str]) -> ToolUse | None:
         """The tool call that a permission check judges: of its own thread first, the latest."""
         action = action_of(check)
         if not action:
             return None
-        fitting = list(self._by_words.get(action[:_COMPARED], ()))
-        for name, tools in self._by_name.items():
-            fitting += tools if action.startswith(name) else []
-        return _latest(check, fitting, taken)
+        by_words = self._by_words.get(action[:_COMPARED])
+        fitting = [] if by_words is None else [by_words]
+        fitting += (tools for name, tools in self._by_name.items() if action.startswith(name))
+        found = (tools.latest(check, taken) for tools in fitting)
+        return max(
+            (tool for tool in found if tool is not None),
+            key=lambda t: (t.asked_by.thread == check.thread, t.asked_by.started),
+            default=None,
+        )
 
     def used_web(self, call: Call, taken: Container[str]) -> ToolUse | None:
         """The latest earlier web tool call that no summary belongs to yet."""
-        return _latest(call, self._web, taken)
+        return self._web.latest(call, taken)
 
     def left_plan_mode(self, call: Call, taken: Container[str]) -> ToolUse | None:
         """The latest earlier call to leave plan mode that no name belongs to yet."""
-        return _latest(call, self._plans, taken)
+        return self._plans.latest(call, taken)
 
 
-def _latest(call: Call, tools: Iterable[ToolUse], taken: Container[str]) -> ToolUse | None:
-    free = [t for t in tools if t.id not in taken and t.asked_by.started <= call.started]
-    return max(
-        free, key=lambda t: (t.asked_by.thread == call.thread, t.asked_by.started), default=None
-    )
+class _Before:
+    """Tool calls, found by who looks back at them; those that are taken are forgotten.
+
+    All that look for calls in one of these take them for good, or never do.
+    """
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._all: list[_Placed] = []
+        self._of_thread: dict[str, list[_Placed]] = {}
+
+    def add(self, tool: ToolUse) -> None:
+        """One more."""
+        # Of those that one answer asks for the first is found first, as one looks back.
+        self._number -= 1
+        placed = (tool.asked_by.started, self._number, tool)
+        own = self._of_thread.setdefault(tool.asked_by.thread, [])
+        insort(self._all, placed, key=_WHEN)
+        insort(own, placed, key=_WHEN)
+
+    def latest(self, call: Call, taken: Container[str]) -> ToolUse | None:
+        """The latest that was asked for before, of its own thread first."""
+        own = self._of_thread.get(call.thread, [])
+        return _latest(own, call.started, taken) or _latest(self._all, call.started, taken)
+
+
+_Placed = tuple[int, int, ToolUse]
+_WHEN = itemgetter(0, 1)
+
+
+def _latest(tools: list[_Placed], until: int, taken: Container[str]) -> ToolUse | None:
+    at = bisect_right(tools, until, key=itemgetter(0)) - 1
+    while at >= 0:
+        tool = tools[at][2]
+        if tool.id not in taken:
+            return tool
+        del tools[at]
+        at -= 1
+    return None
 
 
 def verdict_of(check: Call, stage: int) -> dict[str, Json] | None:

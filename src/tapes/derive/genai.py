@@ -94,6 +94,9 @@ OUTCOME = ("tapes.outcome",)
 # What OTLP has no word for and an export of ours says of a span; a length that is not known.
 STATUS, NO_LENGTH = ("tapes.status",), ("tapes.duration.unknown",)
 CACHE_WRITE_1H = ("tapes.usage.cache_creation_1h.input_tokens",)
+# What an export of ours says of a session, as its resource.
+SESSION_NAME, SESSION_CWD = "tapes.session.name", "tapes.session.cwd"
+SESSION_USER, SESSION_TAGS = "tapes.session.user", "tapes.session.tags"
 # Providers whose name in the conventions is not the plain one, by ours.
 PROVIDER_NAMES = {"gemini": "gcp.gemini"}
 _OURS = {name: plain for plain, name in PROVIDER_NAMES.items()}
@@ -101,7 +104,7 @@ _KIND_NAMES = ("openinference.span.kind", "traceloop.span.kind", "llm.request.ty
 _PARAMETERS = ("llm.invocation_parameters",)
 
 # Settings, by their neutral names.
-_SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
+SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("max_tokens", ("gen_ai.request.max_tokens",)),
     ("temperature", ("gen_ai.request.temperature", "llm.temperature")),
     ("top_p", ("gen_ai.request.top_p", "llm.top_p")),
@@ -126,7 +129,7 @@ _KNOWN = frozenset(
         *STREAM, *FIRST_CHUNK, *REASONS, *INPUT_TOKENS, *OUTPUT_TOKENS, *CACHE_READ, *CACHE_WRITE,
         *REASONING, *TOTAL_TOKENS, *INPUT, *OUTPUT, *INSTRUCTIONS, *DEFINITIONS, *OUTCOME, *ERROR,
         *CACHE_WRITE_1H,
-        *_PLAIN, *_PLAIN_TYPES, *(name for _, names in _SETTINGS for name in names),
+        *_PLAIN, *_PLAIN_TYPES, *(name for _, names in SETTINGS for name in names),
     )
 )  # fmt: skip
 _OWN = frozenset((*STATUS, *NO_LENGTH))
@@ -149,6 +152,8 @@ def left_over(attributes: Attributes, kind: SpanKind) -> dict[str, Json]:
     known = {SpanKind.LLM: _KNOWN, SpanKind.TOOL: _TOOL_KNOWN, SpanKind.AGENT: _AGENT_KNOWN}
     shown = known.get(kind, frozenset()) | _OWN
     prefixes = _PREFIXES if kind is SpanKind.LLM else ()
+    if kind is SpanKind.LLM and usage_of(attributes) is None:
+        shown -= set(TOTAL_TOKENS)  # a sum alone says not of what: it is no usage
     return {n: v for n, v in attributes.items() if n not in shown and not n.startswith(prefixes)}
 
 
@@ -235,7 +240,7 @@ def turn_of(attributes: Attributes, told: Told) -> Turn:
     parameters = _opened(first(attributes, _PARAMETERS))
     settings = dict(parameters) if isinstance(parameters, dict) else {}
     settings |= {
-        name: value for name, names in _SETTINGS if (value := first(attributes, names)) is not None
+        name: value for name, names in SETTINGS if (value := first(attributes, names)) is not None
     }
     asked = Asked(
         model=model,
@@ -390,7 +395,7 @@ def _part(item: Json) -> Part:
     kind = word(item.get("type"))
     if kind == "text":
         text = item.get("content") if item.get("content") is not None else item.get("text")
-        return Text(_as_text(text))
+        return Text("" if text is None else _as_text(text))
     if kind in ("reasoning", "thinking"):
         text = item.get("content") or item.get("text") or item.get("thinking")
         return Reasoning(word(text), word(item.get("signature")))
@@ -433,7 +438,8 @@ def _instructions(value: Json) -> str:
     opened = _opened(value)
     if isinstance(opened, str):
         return opened
-    return text_of(_parts(opened if isinstance(opened, list) else []))
+    listed = opened if isinstance(opened, list) else [] if opened is None else [opened]
+    return text_of(_parts(listed))
 
 
 def _tools(attributes: Attributes) -> tuple[Tool, ...]:

@@ -227,9 +227,11 @@ def told_by(
     by_trace: dict[str, list[Seen]] = {}
     for span in seen:
         by_trace.setdefault(span.trace_id, []).append(span)
-    traces = {name: _without_known(spans, on_wire) for name, spans in by_trace.items()}
-    for spans in traces.values():
-        _set_apart(spans)
+    traces: dict[str, list[Seen]] = {}
+    for name, spans in by_trace.items():
+        known = {s.id for s in spans if s.turn is not None and s.turn.answer.id in on_wire}
+        _set_apart(spans)  # first: what is around a call that is shown elsewhere is no call either
+        traces[name] = _without(spans, known)
     _call(seen, addresses)
     # Only spans that are shown have calls that count.
     shown = [span for spans in traces.values() for span in spans]
@@ -243,17 +245,15 @@ def told_by(
     return told
 
 
-def _without_known(spans: list[Seen], on_wire: frozenset[str]) -> list[Seen]:
+def _without(spans: list[Seen], known: set[str]) -> list[Seen]:
     """The spans without the calls that are shown elsewhere; what hangs there hangs above."""
-    gone = {
-        span.id: span.parent
-        for span in spans
-        if span.turn is not None and span.turn.answer.id and span.turn.answer.id in on_wire
-    }
+    gone = {span.id: span.parent for span in spans if span.id in known}
     kept = [span for span in spans if span.id not in gone]
     for span in kept:
-        for _ in gone:
-            span.parent = gone.get(span.parent, span.parent)
+        passed = set[str]()
+        while span.parent in gone and span.parent not in passed:
+            passed.add(span.parent)
+            span.parent = gone[span.parent]
     return kept
 
 

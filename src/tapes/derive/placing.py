@@ -13,14 +13,19 @@ Knows nothing of how spans look.  Pure.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from heapq import heappop, heappush
 
 from tapes.derive.anchors import (
     Actions,
     Anchor,
+    Key,
+    Sought,
     Spawners,
-    transcripts_of,
+    Transcripts,
+    sought_by,
     verdict_of,
 )
 from tapes.derive.calls import Call
@@ -72,6 +77,43 @@ class Draft:
         self.parents[call.id] = parent
 
 
+class _Waiting:
+    """Threads whose place is not known, handed out when something changed that they wait for.
+
+    Those that began first come first; who is told of a change by one after it waits for the next
+    round. To ask all of them after each change would take the square of their number.
+    """
+
+    def __init__(self, sought: Sequence[Sought]) -> None:
+        self._sought = sought
+        self._at = -1
+        self._now, self._later = list(range(len(sought))), list[int]()
+        self._queued = set(self._now)
+        self._by_key: dict[Key, list[int]] = {}
+        for number, each in enumerate(sought):
+            told = each.told.tool_use_id if each.told is not None else ""
+            for key in (("tool", told),) if told else each.keys:
+                self._by_key.setdefault(key, []).append(number)
+
+    def stir(self, keys: Iterable[Key]) -> None:
+        """Tool calls that are found by these came, or were taken."""
+        for key in keys:
+            for number in self._by_key.get(key, ()):
+                if number not in self._queued:
+                    self._queued.add(number)
+                    heappush(self._now if number > self._at else self._later, number)
+
+    def next(self) -> Sought | None:
+        """The next one whose place may be known now."""
+        if not self._now:
+            self._now, self._later, self._at = self._later, [], -1
+        if not self._now:
+            return None
+        self._at = heappop(self._now)
+        self._queued.discard(self._at)
+        return self._sought[self._at]
+
+
 class Placing:
     """The calls of one session, each in its place; all is done when it is made."""
 
@@ -83,7 +125,8 @@ class Placing:
         self.lane_of_tool: dict[str, Lane] = {}  # the thread that it spawned
         self.verdicts: dict[str, dict[str, Json]] = {}  # by the id of the check, and of the tool
         self.tool_of_check: dict[str, str] = {}
-        self._transcripts = transcripts_of(transcripts)
+        self._transcripts = Transcripts(transcripts)
+        self._waiting: _Waiting | None = None
         self._results = results_in(calls)
         self._spawners, self._actions, self._checked = Spawners(), Actions(), Actions()
         self._lanes: dict[str, tuple[Draft, Lane]] = {}
@@ -115,7 +158,7 @@ class Placing:
             self.tools[part.id] = tool
             self.trace_of_tool[part.id] = draft
             self._actions.add(tool)
-            self._spawners.add(tool)
+            self._stir(("tool", tool.id), *self._spawners.add(tool))
 
     def _live_at(self, call: Call) -> Draft:
         """The trace that was open when a call was made; one is opened where there is none."""
@@ -129,38 +172,48 @@ class Placing:
         for call in self.calls:
             if call.thread and call.kind not in CHECKS:
                 waiting.setdefault(call.thread, []).append(call)
+        sought = [sought_by(name, calls, self._transcripts) for name, calls in waiting.items()]
+        self._waiting = _Waiting(sought)
+        in_time = iter(sorted(sought, key=lambda each: (each.began, each.thread)))
         while waiting:
-            placed = [thread for thread, calls in waiting.items() if self._anchored(thread, calls)]
-            if not placed:
+            each = self._waiting.next()
+            if each is None:
                 # Nothing says where the earliest hangs; others may still hang under it.
-                thread = min(waiting, key=lambda name: (waiting[name][0].started, name))
-                draft = self._live_at(waiting[thread][0])
-                self._place_lane(
-                    draft, Lane(f"agent_{thread}", thread, draft.root), waiting[thread]
-                )
-                placed = [thread]
-            for thread in placed:
-                del waiting[thread]
+                each = next(each for each in in_time if each.thread in waiting)
+                calls = waiting.pop(each.thread)
+                draft = self._live_at(calls[0])
+                lane = Lane(f"agent_{each.thread}", each.thread, draft.root)
+                self._place_lane(draft, lane, calls)
+            elif each.thread in waiting and self._anchored(each, waiting[each.thread]):
+                del waiting[each.thread]
 
-    def _anchored(self, thread: str, calls: Sequence[Call]) -> bool:
-        taken = self.lane_of_tool
-        anchor = self._spawners.anchor_of(thread, calls, self._transcripts, taken)
+    def _stir(self, *keys: Key) -> None:
+        """Something that threads wait for has changed."""
+        if self._waiting is not None:
+            self._waiting.stir(keys)
+
+    def _anchored(self, sought: Sought, calls: Sequence[Call]) -> bool:
+        anchor = self._spawners.anchor_of(sought, self.lane_of_tool)
         if anchor is None:
             return False
         draft = self.trace_of_tool.get(anchor.tool_id)
         if draft is None:
-            later = any(
-                isinstance(part, ToolCall) and part.id == anchor.tool_id
-                for call in self.calls
-                for part in call.turn.answer.parts
-            )
-            if later:
+            if anchor.tool_id in self._asked_for:
                 return False  # a thread that waits itself asks for it
             draft = self._live_at(calls[0])
-        lane = Lane(f"agent_{thread}", thread, anchor.tool_id, anchor)
+        lane = Lane(f"agent_{sought.thread}", sought.thread, anchor.tool_id, anchor)
         self.lane_of_tool[anchor.tool_id] = lane
+        # Of two that fit the one that is left decides; by words the first does anyway.
+        keys = self._spawners.keys_of(anchor.tool_id)
+        self._stir(*(key for key in keys if key[0] != "words"))
         self._place_lane(draft, lane, calls)
         return True
+
+    @cached_property
+    def _asked_for(self) -> frozenset[str]:
+        """The tool calls that are in any answer."""
+        answers = (call.turn.answer.parts for call in self.calls)
+        return frozenset(p.id for parts in answers for p in parts if isinstance(p, ToolCall))
 
     def _place_lane(self, draft: Draft, lane: Lane, calls: Sequence[Call]) -> None:
         draft.lanes.append(lane)

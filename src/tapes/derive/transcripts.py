@@ -5,11 +5,13 @@ conversation as it went on, so a call's request is all that was said before its 
 
 Rule 1: a call that the proxy saw is its call: by the answer's id, by a tool call's, by its words.
 Rule 2: what the log does not tell (settings, tools, side calls) stays unknown.
-Rule 3: of several versions of one log the newest counts that is no mere beginning of another.
+Rule 3: of several versions of one log the newest counts that is no mere beginning of another. One
+        that lost its head gets it back; what a rewritten one does not tell any more is told still.
 
 Knows nothing of traces.  Pure.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -38,23 +40,52 @@ class _Talk:
 
 def calls_told(raws: Iterable[RawTurn], seen: Sequence[Reading]) -> list[Reading]:
     """The calls that logs tell of and that are not among those seen."""
-    newest: dict[tuple[str, str], RawTurn] = {}
+    logs: dict[tuple[str, str], list[RawTurn]] = {}
     for raw in sorted(raws, key=lambda raw: (raw.id, raw.request_id)):
         meta = raw.meta if isinstance(raw.meta, dict) else {}
         if isinstance(raw.records, list) and raw.records:
             key = word(meta.get("agent_id")), word(meta.get("kind"))
-            if key not in newest or replaces(raw.records, newest[key].records):
-                newest[key] = raw
-    if not newest:
+            _add_version(logs.setdefault(key, []), raw)
+    if not logs:
         return []
     known = _Known(seen)
     told: list[Reading] = []
-    for (agent, _), raw in newest.items():
-        for reading in _calls(raw, agent):
+    for (agent, _), versions in logs.items():
+        for reading in _calls_of_all([list(_calls(raw, agent)) for raw in versions]):
             if not known.has(reading):
-                told.append(reading)
-                known.add(reading)
+                told.append(known.add(reading))
     return told
+
+
+def _calls_of_all(versions: Sequence[Sequence[Reading]]) -> Iterator[Reading]:
+    """The calls of all versions, the oldest first: what was told keeps its id.
+
+    A log may be read while it is written: what is but the beginning of a call that is told later
+    is none.
+    """
+    for number, readings in enumerate(versions, 1):
+        later = _Known(reading for others in versions[number:] for reading in others)
+        yield from (reading for reading in readings if not later.begins_one(reading))
+
+
+def _add_version(versions: list[RawTurn], raw: RawTurn) -> None:
+    """A version of a log, after those before it; in the place of one that it goes on from."""
+    if not versions:
+        versions.append(raw)
+    elif replaces(raw.records, versions[-1].records):
+        whole = _gone_on(versions[-1].records, raw.records)
+        if whole is None:
+            versions.append(raw)
+        else:
+            versions[-1] = replace(raw, records=whole)
+
+
+def _gone_on(before: list[Json], records: list[Json]) -> list[Json] | None:
+    """The whole of a log that goes on from a version before, whose head it may have lost."""
+    for lost in (n for n, record in enumerate(before) if record == records[0]):
+        if before[lost:] == records[: len(before) - lost]:
+            return before[:lost] + records
+    return None
 
 
 class _Known:
@@ -62,14 +93,33 @@ class _Known:
 
     def __init__(self, seen: Iterable[Reading]) -> None:
         self._marks: set[str] = set()
+        self._ids: set[str] = set()
+        self._words: dict[str, list[list[Json]]] = {}
         for reading in seen:
             self.add(reading)
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: Reading) -> Reading:
+        """One more, with an id of its own: a place in a log may be that of another by now."""
+        before, words = _words(reading)
+        call_id = reading.raw.request_id
+        if call_id in self._ids:
+            text = packed([before, words])
+            call_id = f"{call_id}.{hashlib.sha256(text).hexdigest()[:8]}"
+            reading = replace(reading, raw=replace(reading.raw, request_id=call_id))
+        self._ids.add(call_id)
         self._marks.update(_marks(reading))
+        self._words.setdefault(before, []).append(words)
+        return reading
 
     def has(self, reading: Reading) -> bool:
+        """Whether it is one of them."""
         return not self._marks.isdisjoint(_marks(reading))
+
+    def begins_one(self, reading: Reading) -> bool:
+        """Whether it is one of them that was not told to its end."""
+        before, words = _words(reading)
+        longer = (others for others in self._words.get(before, ()) if len(others) > len(words))
+        return any(words == others[: len(words)] for others in longer)
 
 
 def _marks(reading: Reading) -> Iterator[str]:
@@ -80,13 +130,17 @@ def _marks(reading: Reading) -> Iterator[str]:
     for part in answer.parts:
         if isinstance(part, ToolCall) and part.id:
             yield f"tool {part.id}"
-    words = said_in(answer.parts)
+    before, words = _words(reading)
     if words:
-        asked = next(
-            (m for m in reversed(reading.turn.asked.messages) if m.role != "assistant"), None
-        )
-        before = said_in(asked.parts) if asked is not None else []
-        yield f"words {reading.raw.thread_id} {packed([before, words]).decode('utf-8', 'replace')}"
+        yield f"words {before} {packed(words).decode('utf-8', 'replace')}"
+
+
+def _words(reading: Reading) -> tuple[str, list[Json]]:
+    """In which thread and upon what it was said, and what."""
+    messages = reversed(reading.turn.asked.messages)
+    asked = next((m for m in messages if m.role != "assistant"), None)
+    before = packed(said_in(asked.parts) if asked is not None else []).decode("utf-8", "replace")
+    return f"{reading.raw.thread_id} {before}", said_in(reading.turn.answer.parts)
 
 
 def _calls(raw: RawTurn, agent: str) -> Iterator[Reading]:

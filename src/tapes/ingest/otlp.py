@@ -62,19 +62,25 @@ def _received(value: Json, outer: str, middle: str, inner: str, read: Json) -> R
     if not isinstance(value, dict) or not isinstance(value.get(outer, []), list):
         raise BadEnvelope(f"an object with a list {outer} is needed")
     found = Received()
-    for of_resource in dicts(value.get(outer)):
-        resource = _attributes(_object(of_resource, "resource").get("attributes"))
-        for of_scope in dicts(of_resource.get(middle)):
-            scope = _scope(_object(of_scope, "scope"))
-            items = of_scope.get(inner) or []
-            for item in items if isinstance(items, list) else [items]:
+    for of_resource in _each(value.get(outer), outer, found):
+        for of_scope in _each(of_resource.get(middle), middle, found):
+            for item in _each(of_scope.get(inner), inner, found):
                 try:
-                    if not isinstance(item, dict):
-                        raise Rejected("no object")
-                    found.forms.append(checked(read(item) | {"resource": resource} | scope))
+                    about = _object(of_resource, "resource")
+                    form = read(item) | {"resource": _attributes(about)}
+                    found.forms.append(checked(form | _scope(_object(of_scope, "scope"))))
                 except Rejected as why:
                     found.rejected[str(why)] += 1
     return found
+
+
+def _each(value: Json, name: str, found: Received) -> Iterator[Form]:
+    """The objects of a list; what is none, or no list, is rejected. One alone is a list of it."""
+    for item in value if isinstance(value, list) else [] if value is None else [value]:
+        if isinstance(item, dict):
+            yield item
+        else:
+            found.rejected[f"no object in {name}"] += 1
 
 
 def count_of_json(value: Json) -> int:
@@ -99,22 +105,22 @@ def span_of_json(item: Form) -> Form:
         "kind": _enum(item.get("kind"), _KINDS),
         "started": _number(item.get("startTimeUnixNano")),
         "ended": _number(item.get("endTimeUnixNano")),
-        "attributes": _attributes(item.get("attributes")),
+        "attributes": _attributes(item),
         "events": [
             {
                 "name": word(event.get("name")),
                 "time": _number(event.get("timeUnixNano")),
-                "attributes": _attributes(event.get("attributes")),
+                "attributes": _attributes(event),
             }
-            for event in dicts(item.get("events"))
+            for event in _objects(item, "events")
         ],
         "links": [
             {
                 "trace_id": word(link.get("traceId")).lower(),
                 "span_id": word(link.get("spanId")).lower(),
-                "attributes": _attributes(link.get("attributes")),
+                "attributes": _attributes(link),
             }
-            for link in dicts(item.get("links"))
+            for link in _objects(item, "links")
         ],
         "status": _enum(status.get("code"), _CODES),
         "message": word(status.get("message")),
@@ -123,7 +129,7 @@ def span_of_json(item: Form) -> Form:
 
 def log_of_json(item: Form) -> Form:
     """The form of a log record. Raises Rejected."""
-    attributes = _attributes(item.get("attributes"))
+    attributes = _attributes(item)
     return {
         "trace_id": word(item.get("traceId")).lower(),
         "span_id": word(item.get("spanId")).lower(),
@@ -140,7 +146,18 @@ _CODES = ("UNSET", "OK", "ERROR")
 
 def _object(holder: Form, name: str) -> Form:
     value = holder.get(name)
-    return value if isinstance(value, dict) else {}
+    if value is not None and not isinstance(value, dict):
+        raise Rejected(f"{name}: no object")
+    return value or {}
+
+
+def _objects(holder: Form, name: str) -> list[Form]:
+    value = holder.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list) or any(not isinstance(item, dict) for item in value):
+        raise Rejected(f"{name}: no list of objects")
+    return value
 
 
 def _scope(scope: Form) -> Form:
@@ -171,14 +188,16 @@ def _number(value: Json) -> int:
     return value
 
 
-def _attributes(value: Json) -> Form:
-    return {word(pair.get("key")): _value(pair.get("value")) for pair in dicts(value)}
+def _attributes(holder: Form, name: str = "attributes") -> Form:
+    return {word(pair.get("key")): _value(pair.get("value")) for pair in _objects(holder, name)}
 
 
 def _value(value: Json) -> Json:
     """The value of an AnyValue; of several members the first that is known counts."""
-    if not isinstance(value, dict):
+    if value is None:
         return None
+    if not isinstance(value, dict):
+        raise Rejected("a value: no object")
     for name, read in _READERS:
         if name in value and value[name] is not None:
             return read(value[name])
@@ -187,23 +206,42 @@ def _value(value: Json) -> Json:
 
 def _listed(value: Json) -> Json:
     values = value.get("values") if isinstance(value, dict) else None
-    return [_value(item) for item in values] if isinstance(values, list) else []
+    if not isinstance(value, dict) or not isinstance(values, list | None):
+        raise Rejected("a list: no object with values")
+    return [_value(item) for item in values or ()]
 
 
 def _mapped(value: Json) -> Json:
-    return _attributes(value.get("values")) if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        raise Rejected("a map: no object with values")
+    return _attributes(value, "values")
+
+
+def _text(value: Json) -> Json:
+    if not isinstance(value, str):
+        raise Rejected("a text is no text")
+    return value
+
+
+def _truth(value: Json) -> Json:
+    if value not in (True, False, "true", "false"):
+        raise Rejected("a truth is neither true nor false")
+    return value in (True, "true")
 
 
 def _double(value: Json) -> Json:
     if isinstance(value, str):
         return value  # NaN and infinities are texts there
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Rejected("a number is no number")
     try:
-        return float(value) if isinstance(value, int | float) else None
+        return float(value)
     except OverflowError:
         return str(value)
 
 
 def _bytes(value: Json) -> Json:
+    _text(value)
     try:
         return base64.b64encode(base64.b64decode(word(value))).decode()
     except (ValueError, binascii.Error):
@@ -211,8 +249,8 @@ def _bytes(value: Json) -> Json:
 
 
 _READERS = (
-    ("stringValue", word),
-    ("boolValue", lambda value: value in (True, "true")),
+    ("stringValue", _text),
+    ("boolValue", _truth),
     ("intValue", _number),
     ("doubleValue", _double),
     ("arrayValue", _listed),

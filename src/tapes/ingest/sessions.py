@@ -16,8 +16,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tapes.envelope import UNKNOWN, Envelope
+from tapes.derive import genai
+from tapes.envelope import ID_LIMIT, UNKNOWN, Envelope, cut
 from tapes.ingest.otlp import (
+    HARNESS,
     Form,
     Place,
     by_trace,
@@ -27,6 +29,7 @@ from tapes.ingest.otlp import (
     response_id_of,
     turn_of,
 )
+from tapes.providers.turn import word
 from tapes.redact import Redactor
 from tapes.rows import RawTurn, session_id_of
 from tapes.store.base import Ask, Correction, Project
@@ -158,9 +161,24 @@ def _place(form: Form, owner: Owner) -> Place:
     if session and session != owner.session:
         part = hashlib.sha256(session.encode("utf-8", "replace")).hexdigest()[:8]
         harness = harness_of(form) or UNKNOWN
-        return Place(Envelope(harness_id=harness, harness_session_id=session), "otlp", part)
-    envelope = Envelope(harness_id=owner.harness_id, harness_session_id=owner.session)
+        return Place(_envelope(form, harness, session), "otlp", part)
+    envelope = _envelope(form, owner.harness_id, owner.session)
     return Place(envelope, "otlp" if owner.sure else "trace")
+
+
+def _envelope(form: Form, harness_id: str, session: str) -> Envelope:
+    """Of a session, with what an export of ours says of it."""
+    held, tags = form["resource"], form["resource"].get(genai.SESSION_TAGS)
+    is_ours = bool(word(held.get(HARNESS)))
+    return Envelope(
+        harness_id=harness_id,
+        harness_session_id=session,
+        harness_version=cut(word(held.get("service.version")), ID_LIMIT) if is_ours else "",
+        name=cut(word(held.get(genai.SESSION_NAME)), ID_LIMIT),
+        cwd=cut(word(held.get(genai.SESSION_CWD)), ID_LIMIT),
+        auth_subject=cut(word(held.get(genai.SESSION_USER)), ID_LIMIT),
+        harness_metadata={"tags": tags} if isinstance(tags, list) and tags else None,
+    )
 
 
 def turns_of_spans(

@@ -13,6 +13,7 @@ Rule 5: what cannot be read is an error that names the row, never an absent one.
 SQLite and PostgreSQL keep these promises alike. Knows nothing of deriving or of HTTP.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -656,7 +657,10 @@ class Work(Protocol):
     """Sessions that one worker has taken; all is written when the work is over."""
 
     taken: tuple[Dirty, ...]
-    changed: int  # how many rows were written, known when the work is over
+    # Known when the work is over: how many rows were written, by tenant, and the sessions that the
+    # database did not take.
+    changed: Counter[str]
+    refused: list[Dirty]
 
     def write(self, session: Dirty, rows: Projection) -> None:
         """Put these rows in the place of the session's."""

@@ -168,6 +168,99 @@ def _read_or_none(value: Any) -> Json:
     return read(value)
 
 
+# --- sums -------------------------------------------------------------------------------------
+
+# SQLite adds up in 64 bits, and fails where that is not enough: the two halves of each number are
+# added up apart, and put together where they are read. PostgreSQL has numbers of any length.
+_HALF = 32
+
+
+class _Wide(TypeDecorator[Any]):
+    """A sum of any size, as `WideSum` tells it."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, kind: TypeEngine[Any]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        plain: TypeEngine[Any] = Numeric() if dialect.name == POSTGRES else Text()
+        return dialect.type_descriptor(plain)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Decimal | int | None:
+        if value is None:
+            return None
+        is_money = isinstance(self.kind, Money)
+        if dialect.name == POSTGRES:
+            found = Decimal(value)
+        else:
+            high, low = map(int, value.split())
+            found = Decimal((high << _HALF) + low).scaleb(-_PLACES if is_money else 0)
+        return found.normalize() + 0 if is_money else int(found)
+
+
+class High(FunctionElement[Any]):
+    """The sum of the upper halves; all of it in PostgreSQL."""
+
+    name = "sum_of_high"
+    type: TypeEngine[Any] = BigInteger()
+    inherit_cache = True
+
+
+class Low(FunctionElement[Any]):
+    """The sum of the lower halves; nothing in PostgreSQL."""
+
+    name = "sum_of_low"
+    type: TypeEngine[Any] = BigInteger()
+    inherit_cache = True
+
+
+class WideSum(FunctionElement[Any]):
+    """A sum that no number of rows is too much for: of values, or of halves that were added up."""
+
+    name = "wide_sum"
+    inherit_cache = True
+
+    def __init__(self, kind: TypeEngine[Any], *parts: Any) -> None:
+        super().__init__(*parts)
+        self.type = _Wide(kind)
+
+
+def _parts(element: Any, compiler: Any, how: Any) -> list[str]:
+    return [compiler.process(part, **how) for part in element.clauses]
+
+
+@compiles(High)
+def _high_in_sqlite(element: Any, compiler: Any, **how: Any) -> str:
+    return f"sum({_parts(element, compiler, how)[0]} >> {_HALF})"
+
+
+@compiles(Low)
+def _low_in_sqlite(element: Any, compiler: Any, **how: Any) -> str:
+    return f"sum({_parts(element, compiler, how)[0]} & {2**_HALF - 1})"
+
+
+@compiles(WideSum)
+def _wide_in_sqlite(element: Any, compiler: Any, **how: Any) -> str:
+    high, *low = _parts(element, compiler, how)
+    if low:
+        return f"(sum({high}) || ' ' || sum({low[0]}))"
+    return f"(sum({high} >> {_HALF}) || ' ' || sum({high} & {2**_HALF - 1}))"
+
+
+@compiles(High, POSTGRES)
+@compiles(WideSum, POSTGRES)
+def _sum_in_postgres(element: Any, compiler: Any, **how: Any) -> str:
+    return f"sum({_parts(element, compiler, how)[0]})"
+
+
+@compiles(Low, POSTGRES)
+def _low_in_postgres(*_: Any, **__: Any) -> str:
+    return "0"
+
+
 class ListOf(FunctionElement[Json]):
     """All values of a column that a sub-select finds, as one list; in no order."""
 

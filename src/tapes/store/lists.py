@@ -48,7 +48,7 @@ from tapes.store.base import (
     Stats,
     TurnHead,
 )
-from tapes.store.columns import ListOf
+from tapes.store.columns import High, ListOf, Low, WideSum
 from tapes.store.database import Database
 from tapes.store.fields import (
     SORTS,
@@ -167,7 +167,8 @@ def _bars(noun: Noun, asked: Sequence[_Asked]) -> Select[Any]:
             grain.label("grain"),
             func.count().label("rows"),
             func.sum(found.c.failed).label("failed"),
-            func.sum(found.c.cost).label("cost"),
+            High(found.c.cost).label("cost"),
+            Low(found.c.cost).label("low_cost"),
             func.count(lasted).label("timed"),
             func.max(lasted).label("longest"),
         )
@@ -193,7 +194,7 @@ def _bars(noun: Noun, asked: Sequence[_Asked]) -> Select[Any]:
             each.part,
             func.sum(each.rows),
             func.sum(each.failed),
-            func.sum(each.cost, type_=cost.type),
+            WideSum(cost.type, each.cost, each.low_cost),
             func.max(each.longest),
             share(50),
             share(95),
@@ -521,8 +522,14 @@ class Lists:
 _MAYBE = frozenset({"input_tokens", "output_tokens", "cost_usd", "saved_cost_usd"})
 
 
+# Of tokens and calls there are never too many for a number; of money and time there may be.
+_WIDE = frozenset({"cost_usd", "saved_cost_usd", "duration_ns"})
 _SUMS = [
-    func.sum(traces.c[column]).label(name)
+    (
+        WideSum(traces.c[column].type, traces.c[column])
+        if name in _WIDE
+        else func.sum(traces.c[column])
+    ).label(name)
     for name, column in {
         "input_tokens": "total_input_tokens",
         "output_tokens": "total_output_tokens",

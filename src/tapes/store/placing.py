@@ -16,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import Connection, and_, bindparam, delete, insert, select, tuple_, update
+from sqlalchemy import Connection, and_, bindparam, delete, insert, null, select, tuple_, update
 
 from tapes.errors import DamagedStore
 from tapes.rows import RawTurn, moments
@@ -257,17 +258,22 @@ def _unplace(
     ids: set[int],
     but_in: str | None = None,
 ) -> None:
-    if not ids:
-        return
-    mine = and_(
-        raw_turns.c.org_id == org_id,
-        raw_turns.c.id.in_(sorted(ids)),
-        raw_turns.c.harness_session_id == "",
-        raw_turns.c.corrected.is_(False),
-    )
-    if but_in is not None:
-        mine = and_(mine, raw_turns.c.session_id != but_in)
-    ask = select(raw_turns.c.session_id).where(mine).distinct()
-    left = [session for session in connection.execute(ask).scalars() if session is not None]
-    connection.execute(update(raw_turns).where(mine).values(session_id=None, placed=None))
+    """Those of these turns are looked at again that were placed by what they say."""
+    found = sorted(ids)
+    values = {"org": org_id, "but": but_in or _NO_SESSION}
+    rows = database.rows_among(connection, _PLACED_IN, raw_turns.c.id, found, **values)
+    left = {row[0] for row in rows if row[0] is not None}
+    database.run_among(connection, _UNPLACE, raw_turns.c.id, found, **values)
     mark_dirty(database, connection, sorted((org_id, s) for s in left), time.time_ns())
+
+
+_NO_SESSION = str(UUID(int=0))
+_ELSEWHERE = and_(
+    raw_turns.c.org_id == bindparam("org"),
+    raw_turns.c.harness_session_id == "",
+    raw_turns.c.corrected.is_(False),
+    raw_turns.c.session_id != bindparam("but"),
+)
+# A turn may be gone on from by any number of others: a part of their ids at a time.
+_PLACED_IN = select(raw_turns.c.session_id).where(_ELSEWHERE).distinct()
+_UNPLACE = update(raw_turns).where(_ELSEWHERE).values(session_id=null(), placed=null())

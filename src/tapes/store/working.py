@@ -13,6 +13,7 @@ Rule 4: what was erased meanwhile is not written. On PostgreSQL whoever erases a
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,7 +39,8 @@ class TakenWork:
     taken: tuple[Dirty, ...]
     made: list[tuple[Dirty, Projection]] = field(default_factory=list)
     failed: list[tuple[Dirty, str]] = field(default_factory=list)
-    changed: int = 0
+    changed: Counter[str] = field(default_factory=Counter)
+    refused: list[Dirty] = field(default_factory=list)
 
     def write(self, session: Dirty, rows: Projection) -> None:
         """Put these rows in the place of the session's."""
@@ -122,12 +124,13 @@ class Working:
         except (exc.DataError, exc.IntegrityError, ValueError, TypeError) as error:
             if len(made) == 1:
                 log.exception("a session could not be written")
+                work.refused.append(made[0][0])
                 self._set_aside(connection, made[0][0], f"{type(error).__name__}: {error}")
             else:
                 for each in made:
                     self._write(connection, work, [each])
             return
-        work.changed += changed
+        work.changed[made[0][0].org_id] += changed
 
     def _set_aside(self, connection: Connection, session: Dirty, why: str) -> None:
         connection.execute(
