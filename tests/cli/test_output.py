@@ -140,3 +140,8 @@ def test_what_was_recorded_gives_a_terminal_no_orders(
         assert "\x1b[2J" not in shown
     write("\x1b[31mred\x1b[0m\tand\r\nmore")
     assert capsys.readouterr().out == "\x1b[31mred\x1b[0m\tand\r\nmore\n"
+
+
+@pytest.mark.parametrize("room", [0, -3])
+def test_a_text_is_cut_to_one_column_where_there_is_room_for_none(room: int) -> None:
+    assert cut("words", room) == "…"

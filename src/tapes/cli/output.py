@@ -190,7 +190,8 @@ def cells(text: str) -> int:
 
 
 def cut(text: str, size: int) -> str:
-    """A text in no more than so many columns."""
+    """A text in no more than so many columns, but in one at least."""
+    size = max(size, 1)
     if cells(text) <= size:
         return text
     while cells(text) > size - 1:
