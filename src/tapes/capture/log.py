@@ -493,7 +493,8 @@ class Log:
             if noticed is not None:
                 self._lose(noticed, DropReason.SEM_FULL)
                 lost += 1
-        self._inbox.put(None)
+        if self._cleaning.is_alive():  # it ends with its next look
+            self._inbox.put(None)
         return lost
 
 
