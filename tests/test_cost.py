@@ -72,3 +72,16 @@ def test_json_is_read_from_either_kind_of_request() -> None:
     assert json_of({"a": 1}) == {"a": 1}
     assert json_of(post({"a": 1})) == {"a": 1}
     assert json_of(post(b"no json")) is None
+
+
+def test_what_is_written_to_the_cache_is_set_aside_at_its_dearest() -> None:
+    def dear(usage: Usage) -> Decimal:
+        long = usage.cache_write_1h or 0
+        return Decimal(usage.total + (usage.cache_write or 0) + long)
+
+    plain = {"model": "m", "max_tokens": 1, "system": [{"text": "a"}]}
+    cached = {**plain, "system": [{"text": "a", "cache_control": {"type": "ephemeral"}}]}
+    for request, times in ((plain, 1), (cached, 3)):
+        for asked in (request, post(request)):
+            reserve = reserve_for(asked, "k", DOLLARS, dear)
+            assert reserve.usd == (reserve.tokens - 1) * times + 1

@@ -100,3 +100,19 @@ def test_a_price_may_be_one_providers() -> None:
 )
 def test_names_are_one_where_the_price_is_one(name: str, normal: str) -> None:
     assert normal_model(name) == normal
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        Usage(100, 10, 200, model="gpt-4o"),
+        Usage(100, 10, 50, 80, model="gpt-4o"),
+        Usage(100, 10, None, None, model="claude-sonnet-4-5", cache_write_1h=500),
+        Usage(100, 10, None, 50, model="claude-sonnet-4-5", cache_write_1h=60),
+    ],
+    ids=str,
+)
+def test_counts_that_contradict_each_other_have_no_price(usage: Usage) -> None:
+    price = Price(model=usage.model or "", input=Decimal(3), output=Decimal(15))
+    assert price.of(usage) is None
+    assert price_of(usage) is None

@@ -146,3 +146,13 @@ def test_what_is_no_http_request_is_refused_with_an_example(value: object) -> No
 def test_what_is_no_request_is_refused(text: str) -> None:
     with pytest.raises(BadSetting, match="object"):
         request_of_text(text, over_http=False)
+
+
+def test_a_request_that_is_nested_too_deeply_is_an_error() -> None:
+    with pytest.raises(BadSetting, match="the request is not JSON"):
+        request_of_text("[" * 100_000, over_http=False)
+
+
+def test_the_name_of_a_header_need_not_be_a_text() -> None:
+    request = http_request_of({"url": "http://h/v1", "headers": [[1, "x"]], "body": {}})
+    assert request.headers == (("1", "x"), ("content-type", "application/json"))

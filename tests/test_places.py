@@ -9,6 +9,17 @@ def test_a_place_becomes_the_pointer_that_rules_have() -> None:
     assert pointer_of("a/b.c") == "/a~1b/c"
 
 
+def test_a_name_that_could_be_misread_keeps_its_place_and_its_pointer() -> None:
+    value = {"a.b": {"c[0]": 1}, "a": {"b": {"c": [2]}, 'say "x"': 3, "": 4}}
+    found = dict(leaves(value))
+    assert [pointer_of(place) for place in found] == [
+        "/a.b/c[0]", "/a/b/c/0", '/a/say "x"', "/a/",
+    ]  # fmt: skip
+    assert list(found.values()) == [1, 2, 3, 4]
+    differing = differences(leaves_of({"a.b": 1, "a": {"b": 2}}), leaves_of({"a": {"b": 2}}))
+    assert [one.place for one in differing] == ['["a.b"]']
+
+
 def test_empty_containers_are_leaves() -> None:
     assert dict(leaves({"a": [], "b": {"c": {}}})) == {"a": [], "b.c": {}}
 

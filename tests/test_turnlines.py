@@ -83,3 +83,10 @@ def test_a_name_that_no_database_takes_is_made_storable() -> None:
     form = json.loads(line_of(TURN)) | {"request_id": "a\0b", "thread_id": "\ud800"}
     turn = turn_of(json.dumps(form), "a.jsonl", "line 1")
     assert (turn.request_id, turn.thread_id) == ("a\ufffdb", "\ufffd")
+
+
+def test_a_line_that_is_nested_too_deeply_is_an_error_with_its_place() -> None:
+    deep = "[" * 700 + "]" * 700
+    line = line_of(TURN)[:-1] + f',"reduced":{deep}}}'
+    with pytest.raises(ForeignFile, match=r"a\.jsonl, line 7: it is (nested too|no JSON)"):
+        turn_of(line, "a.jsonl", "line 7")

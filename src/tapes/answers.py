@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tapes.errors import TapesError
 from tapes.exchange import Response, header
 from tapes.jsontext import Json, read
-from tapes.places import WHOLE
+from tapes.places import WHOLE, below
 from tapes.wire import decoded, frames_of
 
 
@@ -69,7 +69,7 @@ def leaves_of_answer(value: Json, place: str = "") -> Iterator[tuple[str, Json]]
     """Every leaf with its place, where items that number themselves have their own number."""
     if isinstance(value, dict) and value:
         for name, item in value.items():
-            yield from leaves_of_answer(item, f"{place}.{name}" if place else name)
+            yield from leaves_of_answer(item, below(place, name))
     elif isinstance(value, list) and value:
         for number, item in enumerate(value):
             # Streams number their parts: the number in the item, not in the list, is its place.
@@ -79,12 +79,13 @@ def leaves_of_answer(value: Json, place: str = "") -> Iterator[tuple[str, Json]]
         yield place or WHOLE, value
 
 
-_STEP = re.compile(r"[^.\[\]# ]+")
+# A name in quotes is one step, however it looks.
+_STEP = re.compile(r'"(?:[^"\\]|\\.)*"|[^.\[\]# ]+')
 
 
 def steps_of(place: str) -> list[str]:
     """The names and numbers that a place consists of."""
-    return _STEP.findall(place)
+    return [step.strip('"') for step in _STEP.findall(place)]
 
 
 def last_name(place: str) -> str:

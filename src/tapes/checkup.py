@@ -214,7 +214,7 @@ def _clock(skews: list[float]) -> Finding:
 def _folder_of(tape: str) -> Path:
     """The nearest folder that is there already."""
     path = Path("." if is_on_server(tape) else os.path.abspath(tape))
-    while not path.is_dir():
+    while not os.path.isdir(path):
         path = path.parent
     return path
 

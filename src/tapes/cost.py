@@ -11,7 +11,7 @@ from tapes.canonical import plain_body
 from tapes.errors import TapesError, UnboundedCall
 from tapes.exchange import Request
 from tapes.jsontext import Json, compact, read
-from tapes.providers.bounds import bound_of
+from tapes.providers.bounds import Bound, bound_of
 from tapes.providers.usage import Usage
 
 Price = Callable[[Usage], Decimal | None]
@@ -33,7 +33,7 @@ def reserve_for(request: Request | Json, key: str, limits: Limits, price: Price)
     if limits.usd is None or not tokens:
         return Reserve(tokens)
     try:
-        dollars = price(Usage(input=bound.input, output=bound.output, model=bound.model))
+        dollars = _dearest(bound, price, writes_cache=_writes_cache(request))
     except TapesError as error:
         raise UnboundedCall(
             f"a budget of {limits} is set, and {error.message}", f"{error.remedy}; or {instead}"
@@ -44,6 +44,22 @@ def reserve_for(request: Request | Json, key: str, limits: Limits, price: Price)
             instead,
         )
     return Reserve(tokens, dollars)
+
+
+def _dearest(bound: Bound, price: Price, *, writes_cache: bool) -> Decimal | None:
+    """The price of all that a call may use, read as it is or, where asked, written to the cache."""
+    ways: list[dict[str, int]] = [{}]
+    if writes_cache:  # which costs more, and the more the longer it is kept
+        written = {"cache_write": bound.input}
+        ways += [written, {**written, "cache_write_1h": bound.input}]
+    usages = (Usage(bound.input, bound.output, model=bound.model, **way) for way in ways)
+    known = [dollars for dollars in map(price, usages) if dollars is not None]
+    return max(known, default=None)
+
+
+def _writes_cache(request: Request | Json) -> bool:
+    body = plain_body(request) if isinstance(request, Request) else compact(request).encode()
+    return b'"cache_control"' in body
 
 
 def json_of(request: Request | Json) -> Json:

@@ -23,7 +23,7 @@ from tapes.cassette import Cassette, Play, Refusal
 from tapes.credentials import MARK
 from tapes.diagnosis import Diagnosis, diagnose
 from tapes.errors import BadSetting, CassetteError
-from tapes.exchange import Exchange, Request, bytes_of
+from tapes.exchange import Exchange, Request, bytes_of, header
 from tapes.explain import Near, find_nearest
 from tapes.jsontext import Json, compact
 from tapes.places import differences, leaves_of
@@ -192,7 +192,7 @@ def http_request_of(value: Json) -> Request:
         raise BadSetting(
             f"this is no HTTP request ({error!r})", f"it looks like this: {example}"
         ) from error
-    if isinstance(body, dict | list) and not any(n.lower() == "content-type" for n, _ in pairs):
+    if isinstance(body, dict | list) and header(request.headers, "content-type") is None:
         return Request(
             request.method,
             request.url,
@@ -214,7 +214,7 @@ def request_of_text(text: str, *, over_http: bool) -> Request | dict[str, Json]:
     """The request in a file: a dict as JSON, or an HTTP request as JSON. Raises BadSetting."""
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadSetting(
             f"the request is not JSON ({error})", "give the request as one JSON object"
         ) from error

@@ -138,10 +138,17 @@ def _conflict(tape: Tape, exchange: Exchange, source: str) -> MergeConflict:
 def _of_hosts(reading: Reading, hosts: frozenset[str]) -> Reading:
     if not hosts:
         return reading
-    found = tuple(f for f in reading.found if urlsplit(f.request.url).hostname in hosts)
+    found = tuple(f for f in reading.found if _host_of(f.request.url) in hosts)
     others = len(reading.found) - len(found)
     note = Note("all", f"{others} exchanges with other hosts were not asked for")
     return replace(reading, found=found, notes=(*reading.notes, note))
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:  # it leads nowhere
+        return None
 
 
 def _require_whole(notes: Iterable[Note]) -> None:

@@ -1,11 +1,12 @@
 """The places of a request or an answer, and where two of them are not the same.
 
-A place is written as in `messages[2].content`; what lies there is a leaf: a value that holds no
-others.
+A place is written as in `messages[2].content`, and a name in which that could be misread as in
+`headers["a.b"]`; what lies there is a leaf: a value that holds no others.
 
 Knows nothing of tapes.  Pure.
 """
 
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
@@ -38,10 +39,21 @@ def leaves(value: Json, place: str = "") -> Iterator[tuple[str, Json]]:
     return iter(found)
 
 
+# What would make a name in a place mean something else.
+_MISREAD = re.compile(r'[.\[\]"]')
+
+
+def below(place: str, name: str) -> str:
+    """The place of a member."""
+    if not name or (not name.isidentifier() and _MISREAD.search(name)):
+        return f"{place}[{json.dumps(name, ensure_ascii=False)}]"
+    return f"{place}.{name}" if place else name
+
+
 def _gather(value: Json, place: str, found: list[tuple[str, Json]]) -> None:
     if isinstance(value, dict) and value:
         for name, item in value.items():
-            _gather(item, f"{place}.{name}" if place else name, found)
+            _gather(item, below(place, name), found)
     elif isinstance(value, list) and value:
         for number, item in enumerate(value):
             _gather(item, f"{place}[{number}]", found)
@@ -163,7 +175,11 @@ def _is_shell(place: str, in_order: list[str]) -> bool:
     return False
 
 
+# A name in quotes, or one without, or a number.
+_STEP = re.compile(r'\[("(?:[^"\\]|\\.)*")\]|([^.\[\]]+)')
+
+
 def pointer_of(place: str) -> str:
     """The JSON pointer of a place in a body, as rules have it."""
-    steps = place.replace("[", ".").replace("]", "").split(".")
+    steps = [json.loads(quoted) if quoted else plain for quoted, plain in _STEP.findall(place)]
     return "/" + "/".join(step.replace("~", "~0").replace("/", "~1") for step in steps)

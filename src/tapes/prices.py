@@ -46,8 +46,8 @@ class Price:
         )
 
     def of(self, usage: Usage) -> Decimal | None:
-        """What these tokens cost, exactly; None where they were not counted."""
-        if usage.input is None or usage.output is None or usage.uncached is None:
+        """What these tokens cost, exactly; None where they were not counted, or not soundly."""
+        if usage.output is None or usage.uncached is None or not usage.is_sound:
             return None
         long = usage.cache_write_1h or 0
         short = (usage.cache_write or 0) - long
@@ -91,7 +91,7 @@ def normal_model(name: str) -> str:
 
 def price_of(usage: Usage, at: datetime | None = None) -> Decimal | None:
     """The table's price in US dollars, or None where it has none. Raises MissingExtra."""
-    if usage.model is None or usage.input is None or usage.output is None:
+    if usage.model is None or usage.input is None or usage.output is None or not usage.is_sound:
         return None
     try:
         # Imported where used: it takes longer than everything else here together.

@@ -79,6 +79,8 @@ def turn_of(line: str | bytes, path: str, place: object) -> RawTurn:
             meta=storable(form.get("meta")),
             exchange=_exchange(form.get("exchange"), path, place),
         )
+    except RecursionError as error:
+        raise _wrong(path, place, "it is nested too deeply") from error
     except (KeyError, TypeError, ValueError, BadEnvelope, DamagedTape) as error:
         raise _wrong(path, place, f"the turn cannot be read ({error!r:.200})") from error
 

@@ -74,3 +74,9 @@ def test_a_log_that_cannot_be_read_is_a_failure(on_disk: Path) -> None:
     (on_disk / ".tapes" / "tapes.db").write_bytes(b"this is no database" * 100)
     row = log_row(on_disk)
     assert (row["level"], row["remedy"] != "") == ("failure", True)
+
+
+def test_a_tape_that_no_name_can_have_is_told_not_stumbled_over(tmp_path: Path) -> None:
+    ended = typed("doctor", "--upstream", "http://127.0.0.1:1", "--tape", "x" * 300, cwd=tmp_path)
+    assert ended.status == 1
+    assert "Traceback" not in ended.err

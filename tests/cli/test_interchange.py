@@ -159,3 +159,16 @@ def test_the_program_on_the_page_runs(in_tmp_path: Path, typed: Typed) -> None:
         requests.get(at.url + "/")
     exec(program, {})
     assert len(har.read(Path("weather.har").read_bytes()).found) == 1
+
+
+def test_a_tape_of_each_file_lies_in_the_folder_whatever_files_are_called(
+    in_tmp_path: Path, typed: Typed
+) -> None:
+    for folder in ("a", "ab", "abc"):
+        Path(folder).mkdir()
+    for name in ("a/1.har", "ab/2.har", "abc/2.har"):
+        archive(Path(name), entry({"url": f"https://h/{name}"}))
+    status, out, err = typed("import", "--each", "out", "a", "ab/2.har", "abc/2.har")
+    assert status == 0, err
+    assert out == "out/1.jsonl: 1 exchange added\nout/2.jsonl: 2 exchanges added\n"
+    assert not Path("ab/2.jsonl").exists()

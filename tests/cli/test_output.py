@@ -1,9 +1,12 @@
+import io
 import json
+import re
 import sys
 from decimal import Decimal
 
 import pytest
 
+from tapes.cli.main import tell
 from tapes.cli.output import (
     Table,
     cells,
@@ -11,12 +14,15 @@ from tapes.cli.output import (
     cut,
     facts,
     money,
+    note,
     size,
     when,
     write,
     write_json,
+    write_json_line,
     write_json_list,
 )
+from tapes.errors import BadSetting
 
 
 @pytest.mark.parametrize(
@@ -140,3 +146,43 @@ def test_what_was_recorded_gives_a_terminal_no_orders(
         assert "\x1b[2J" not in shown
     write("\x1b[31mred\x1b[0m\tand\r\nmore")
     assert capsys.readouterr().out == "\x1b[31mred\x1b[0m\tand\r\nmore\n"
+
+
+@pytest.mark.parametrize("room", [0, -3])
+def test_a_text_is_cut_to_one_column_where_there_is_room_for_none(room: int) -> None:
+    assert cut("words", room) == "…"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_json_is_json_whatever_standard_output_can_show(
+    monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    said = {"text": "日本語 é \U0001f600 \ud800"}
+    for told in (
+        lambda: write_json(said),
+        lambda: write_json_line(said),
+        lambda: write_json_list({}, "items", [said]),
+    ):
+        raw = io.BytesIO()
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding=encoding))
+        told()
+        sys.stdout.flush()
+        found = json.loads(raw.getvalue().decode(encoding))
+        assert found in (said, {"items": [said]})
+
+
+class Screen(io.StringIO):
+    """A terminal that remembers."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_no_word_on_standard_error_commands_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    note("a \x1b]0;title\x07 and \x9b2J", color="red")
+    tell(BadSetting("no \x1b[2J such thing", "type \x1b]52;c;AAAA\x07 this"))
+    shown = screen.getvalue()
+    assert shown.startswith("\x1b[31ma ")
+    assert not re.search(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]|\x1b(?!\[\d*m)", shown)

@@ -323,3 +323,10 @@ def test_the_report_can_be_one_document_on_standard_error(tmp_path: Path) -> Non
     ended = ran(tmp_path, "--json", *python("print(1)"))
     assert ended.out == "1\n"
     assert json.loads(ended.err)["exit_status"] == 0
+
+
+def test_a_report_that_no_name_can_have_is_an_error_before_anything_runs(tmp_path: Path) -> None:
+    ended = typed("run", "--report", "x" * 300, "--", "touch", "ran", cwd=tmp_path)
+    assert ended.status == 2
+    assert "cannot be written" in ended.err
+    assert not (tmp_path / "ran").exists()

@@ -1,5 +1,6 @@
 """Sessions from the command line: look, search, follow, erase, move, freeze."""
 
+import io
 import json
 import os
 import re
@@ -105,7 +106,7 @@ def test_ids_that_nothing_or_too_much_has_are_errors(
 
 def test_erasing_asks_tells_and_is_for_good(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "would go" in typed(capsys, "sessions", "delete", CODING, "--dry-run")
-    done = told(capsys, "sessions", "delete", CODING, "--reason", "test")
+    done = told(capsys, "sessions", "delete", CODING, "--yes", "--reason", "test")
     assert (done["sessions"], done["turns"]) == (1, 8)
     assert run(["sessions", "show", CODING]) == 5
     assert len(told(capsys, "sessions", "list")["sessions"]) == 5
@@ -340,7 +341,7 @@ def test_what_was_erased_is_not_said_to_be_there(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told(capsys, "sessions", "export", "all.jsonl")
-    told(capsys, "sessions", "delete", CODING)
+    told(capsys, "sessions", "delete", CODING, "--yes")
     assert told(capsys, "sessions", "import", "all.jsonl") == {"new": 0, "known": 16, "erased": 8}
     assert "8 were erased for good" in typed(capsys, "sessions", "import", "all.jsonl")
 
@@ -381,3 +382,47 @@ def test_a_session_of_which_nothing_can_answer_makes_no_tape_and_says_so(
     assert not (log / "test_none.py").exists()
     gone = told(capsys, "sessions", "delete", "nightly-report-0412", "--dry-run")
     assert gone["tapes"] == []
+
+
+def test_erasing_asks_whoever_wants_json_too(
+    log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert run(["sessions", "delete", CODING, "--json"]) == 130
+    ended = capsys.readouterr()
+    assert ended.out.strip() == ""
+    assert "for good?" in ended.err
+    assert run(["sessions", "show", CODING]) == 0
+
+
+@pytest.mark.parametrize("args", [["seed"], ["status"], ["sessions", "import", "x.jsonl"]])
+def test_a_tenant_that_is_no_uuid_is_an_error_everywhere(
+    log: Path, capsys: pytest.CaptureFixture[str], args: list[str]
+) -> None:
+    assert run([*args, "--org", "nobody"]) == 2
+    assert capsys.readouterr().err.startswith("--org 'nobody' is no UUID\n")
+
+
+@pytest.mark.parametrize("test_file", ["tape.jsonl/test_x.py", "x" * 300 + ".py"])
+def test_a_test_that_cannot_be_written_is_an_error(
+    log: Path, capsys: pytest.CaptureFixture[str], test_file: str
+) -> None:
+    assert run(["freeze", CODING, "-o", "tape.jsonl", "--test", test_file]) == 4
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_no_test_reads_a_tape_on_a_server_and_no_password_is_told(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["freeze", CODING, "-o", "postgresql://me:a-secret@127.0.0.1:1/x"]) == 2
+    ended = capsys.readouterr()
+    assert "add: --no-test" in ended.err
+    assert "a-secret" not in ended.err + ended.out
+    assert not list(log.glob("postgresql*"))
+
+
+def test_a_file_that_no_name_can_have_is_an_error(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["sessions", "export", "x" * 300 + ".jsonl"]) == 4
+    assert "cannot be written: File name too long" in capsys.readouterr().err

@@ -468,3 +468,13 @@ def test_scrub_tells_new_keys_and_where_the_original_is(
     assert "backups" in out
     assert KEY not in out
     assert typed_json("scrub", path)["findings"] == []
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe{}", b"[" * 100_000])
+def test_a_request_that_is_no_text_or_no_json_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    path = tape_in(tmp_path, "jsonl", [call("one")])
+    (tmp_path / "request").write_bytes(content)
+    assert run(["tape", "explain", path, "--request", str(tmp_path / "request")]) == 2
+    assert "request" in capsys.readouterr().err

@@ -127,3 +127,16 @@ def test_the_paths_of_the_cloud_are_claimed_and_token_counts_are_not() -> None:
     assert MESSAGES.claims("/v1/projects/p/publishers/anthropic/models/claude:streamRawPredict")
     assert not MESSAGES.claims("/v1/messages/count_tokens")
     assert not MESSAGES.claims("/v1/threads/t/messages")
+
+
+def test_citations_are_added_to_those_with_which_a_block_begins() -> None:
+    for opened, told in (([{"n": 1}], [{"n": 1}, {"n": 2}]), (5, [{"n": 2}])):
+        answer = reduced(
+            json.dumps(
+                {"type": "content_block_start", "index": 0,
+                 "content_block": {"type": "text", "text": "a", "citations": opened}}
+            ),
+            '{"type": "content_block_delta", "index": 0,'
+            ' "delta": {"type": "citations_delta", "citation": {"n": 2}}}',
+        )  # fmt: skip
+        assert answer.parts == (Text("a", {"citations": told}),)

@@ -81,6 +81,13 @@ def test_a_model_may_be_named_in_the_path() -> None:
         {"tools": [{"type": "web_search_20250305"}]},
         {"tools": [{"googleSearch": {}}]},
         {"tools": [{"type": "mcp"}]},
+        {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]},
+        {"tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]},
+        {"tools": [{"codeExecution": {}}]},
+        {"mcp_servers": [{"type": "url", "name": "m"}]},
+        {"web_search_options": {}},
+        {"prompt": {"id": "pmpt_1"}},
+        {"input": [{"type": "item_reference", "id": "msg_1"}]},
     ],
     ids=str,
 )
@@ -98,6 +105,8 @@ def test_input_that_lies_elsewhere_has_no_bound(part: dict[str, Any]) -> None:
         {"tools": [{"functionDeclarations": [{"name": "search"}]}]},
         {"metadata": {"url": "https://i/1"}},
         {"previous_response_id": None},
+        {"prompt": "say it"},
+        {"tools": [{"type": "function", "function": {"name": "code_interpreter"}}]},
     ],
     ids=str,
 )

@@ -146,3 +146,16 @@ def test_a_deployment_in_the_path_is_the_model() -> None:
     path = "/openai/deployments/my-gpt/chat/completions"
     assert CHAT.claims(path)
     assert CHAT.asked({"messages": []}, path, no_memo).model == "my-gpt"
+
+
+def test_a_member_may_be_an_object_and_then_a_list_and_the_other_way_round() -> None:
+    sound: Json = {"id": "audio_1", "data": "AA"}
+    for first, then in ((sound, [1]), ([1], sound)):
+        answer = reduced(delta(audio=first), delta("stop", audio=then, content="hi"))
+        assert answer.parts == (Text("hi"), Media("audio", data="AA", file_id="audio_1"))
+
+
+def test_a_time_that_no_calendar_has_is_unknown() -> None:
+    for created in (1_764_500_000_000, 1e300, -1, "soon"):
+        assert CHAT.answer({"created": created, "choices": []}).created is None
+    assert CHAT.answer({"created": 1_764_500_000, "choices": []}).created == 1_764_500_000

@@ -15,11 +15,13 @@ from tapes.providers.reading import (
     DropReason,
     drop_reason,
     is_turn_request,
+    plain_path,
     provider_of_path,
+    provider_of_value,
     read,
 )
 from tapes.providers.reduced import reduced
-from tapes.providers.turn import AnswerState, Failure, Text, Turn, text_of
+from tapes.providers.turn import AnswerState, Failure, Text, Turn, failure_of, text_of
 from tapes.providers.usage import Usage
 from tests.cases import CASES, Case, case, exchange
 from tests.turns import exchanged
@@ -266,3 +268,20 @@ def test_a_real_stream_of_many_scripts_is_read_whole(reference_data: Path) -> No
     turn = turn_of(real(reference_data, "chat-unicode-stream"))
     assert turn.answer.state is AnswerState.COMPLETE
     assert "\ufffd" not in text_of(turn.answer.parts)
+
+
+def test_what_is_no_url_has_no_path_and_is_no_model_call() -> None:
+    assert plain_path("http://[half/v1/messages") == ""
+    assert not is_turn_request("POST", "http://[half/v1/messages")
+
+
+def test_a_type_that_is_no_text_names_no_provider() -> None:
+    assert provider_of_value({"type": [], "content": []}) is None
+    assert provider_of_value({"choices": [], "type": {}}) is not None
+
+
+def test_a_body_that_is_nested_too_deeply_is_an_answer_of_nobody() -> None:
+    deep = b"[" * 1000 + b"]" * 1000
+    turn = turn_of(chat(deep))
+    assert turn.answer.failure == Failure("reducer_error", "it is nested too deeply")
+    assert failure_of(json.loads(b"[" * 900 + b"]" * 900)) is None

@@ -150,3 +150,18 @@ def test_reference_answers_report_what_they_should(reference_data: Path) -> None
 def test_a_count_that_nobody_can_have_made_is_unknown(count: int) -> None:
     told = {"usage": {"prompt_tokens": count, "completion_tokens": 7}}
     assert usage_of("application/json", json.dumps(told).encode()) == Usage(output=7)
+
+
+def test_parts_of_a_count_tell_the_whole_where_it_is_left_out() -> None:
+    cached = {"ephemeral_1h_input_tokens": 400, "ephemeral_5m_input_tokens": 100}
+    usage = usage_of_value(
+        {"usage": {"input_tokens": 5, "output_tokens": 1, "cache_creation": cached}}
+    )
+    assert usage is not None
+    assert (usage.input, usage.cache_write, usage.cache_write_1h) == (505, 500, 400)
+
+
+def test_counts_that_contradict_each_other_are_not_sound() -> None:
+    assert Usage(100, 1, 60, 40, cache_write_1h=40).is_sound
+    assert not Usage(100, 1, 60, 41).is_sound
+    assert not Usage(100, 1, None, 40, cache_write_1h=41).is_sound

@@ -490,7 +490,8 @@ class Log:
             while True:
                 noticed = self._inbox.get_nowait()
                 left += [] if noticed is None else [noticed]
-        self._inbox.put(None)
+        if self._cleaning.is_alive():  # it ends with its next look
+            self._inbox.put(None)
         for noticed in left:
             self._lose(noticed, DropReason.SEM_FULL)
         with self._lock:

@@ -14,9 +14,10 @@ from typing import Any
 
 import click
 
-from tapes.cli.output import flush, json_option, write_json
+from tapes.access import token_hash
+from tapes.cli.output import flush, json_option, note, write_json
 from tapes.cli.services import service_options, setup_of
-from tapes.cli.tokens import new_here
+from tapes.cli.tokens import kept_in, new_here
 from tapes.config import API, FOLDER, INGEST, PROXY, STORAGE, Settings, read_settings
 from tapes.errors import BadSetting, MissingExtra
 from tapes.listening import Listen
@@ -210,13 +211,14 @@ def _keys(settings: Settings, listen: Listen) -> tuple[Any, dict[str, str]]:
     made: dict[str, str] = {}
     files: dict[str, str] = {}
     for key, name in (("api.token", READ_FILE), ("api.admin_token", ADMIN_FILE)):
-        if settings[key] or settings[f"{key}_sha256"]:
+        if listen.is_loopback or settings[key] or settings[f"{key}_sha256"]:
             continue
         file = (settings.folder or Path(FOLDER)) / name
-        if not listen.is_loopback and not file.is_file():
+        kept = kept_in(file)
+        if kept is None:
             made[key] = new_here(file)
-        if file.is_file() and not listen.is_loopback:
-            files[f"{key}_sha256"] = file.read_text().strip()
+            kept = token_hash(made[key])
+        files[f"{key}_sha256"] = kept
     return serving.keys_of(settings.with_values(files, "a file of tokens"), listen), made
 
 
@@ -280,5 +282,5 @@ def _tell(served: Any, plan: Any, made: dict[str, str], *, as_json: bool) -> Non
         lines.append(f"tapes ingest: {served.addresses[Door.INGEST]}")
     lines.append(f"  the log: {plan.where}")
     with contextlib.suppress(BrokenPipeError):
-        click.echo("\n".join(lines), err=True)
+        note("\n".join(lines))
         sys.stderr.flush()

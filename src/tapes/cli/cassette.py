@@ -4,6 +4,7 @@ Knows nothing of how a service is judged or a host is run: each command calls on
 """
 
 import asyncio
+import http.client
 import json
 import os
 import urllib.error
@@ -14,7 +15,7 @@ from typing import Any
 
 import click
 
-from tapes.cli.output import Table, facts, json_option, note, write, write_json
+from tapes.cli.output import Table, confirm, facts, json_option, note, write, write_json
 from tapes.errors import BadManifest, BadSetting, TapesError, as_typed
 from tapes.jsontext import Json
 from tapes.listening import Listen
@@ -350,7 +351,12 @@ def approve(name: str, host: str, config_dir: str | None, yes: bool, as_json: bo
         for tool in held:
             facts(("tool", tool["name"]), ("title", tool["title"]), ("says", tool["description"]))
     if not yes:
-        click.confirm("May agents read this, with the schemas as they are now?", abort=True)
+        for tool in held if as_json else ():  # what is asked about is read before it is answered
+            note(f"{tool['name']}: {tool['description']}")
+        confirm(
+            "May agents read this, with the schemas as they are now?",
+            "nothing was approved; to approve without being asked: --yes",
+        )
     file = PinFile(configuration_file(config_dir).parent / PINS)
     pins = file.read()
     known = dict(pins.approved.get(name, {}))
@@ -374,17 +380,19 @@ class _NoHost(BadSetting):
 
 
 def _asked(host: str, path: str, method: str = "GET") -> Json:
-    request = urllib.request.Request(host.rstrip("/") + path, method=method)
+    if not host.startswith(("http://", "https://")):
+        raise BadSetting(f"--host {host!r} is no address of a host", f"for example: --host {HOST}")
     token = os.environ.get(TOKEN) or os.environ.get(API_TOKEN)
-    if token:
-        request.add_header("X-Tapes-Token", token)
     try:
+        request = urllib.request.Request(host.rstrip("/") + path, method=method)
+        if token:
+            request.add_header("X-Tapes-Token", token)
         with _opener(host).open(request, timeout=_PATIENCE_S) as answer:
             found: Json = json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
             raise TapesError(*_said(error)) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         reason = getattr(reason, "strerror", None) or reason
         raise _NoHost(
@@ -415,7 +423,7 @@ def _said(error: urllib.error.HTTPError) -> tuple[str, str]:
         if "detail" in said:  # the gate of the read API, behind which services may stand
             return f"the host answers {error.code}: {said['detail']}", ""
         return f"the host answers {error.code} {said['error']}: {said['message']}", ""
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
         return f"the host answers {error.code}", "is this a host of cassette services?"
 
 

@@ -2,7 +2,6 @@
 
 import os
 from itertools import chain
-from pathlib import Path
 
 import click
 
@@ -47,7 +46,7 @@ def doctor(only: tuple[str, ...], tape: str | None, config_dir: str | None, as_j
 def _log(config_dir: str | None) -> Finding:
     """How the log is. It is made by whoever first writes to it, and not here."""
     where = place_of(None, config_dir)
-    if where.dsn is None and not Path(where.path).exists():
+    if where.dsn is None and not os.path.exists(where.path):
         return Finding("log", Level.OK, f"{where} is made with the first call that is kept")
     try:
         with opened(None, config_dir) as log:

@@ -5,16 +5,15 @@ Rule 2: what JSONL holds comes back as it was, on either database; secrets in it
         holds comes back as the private door takes it in.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from tapes.capture.noticed import KEPT_HEADERS
+from tapes.cli.files import require_room, whole_file
 from tapes.cli.output import flush, write_bytes
-from tapes.errors import BadEnvelope, ForeignFile, UnwritableTape, as_typed
+from tapes.errors import BadEnvelope, ForeignFile, as_typed
 from tapes.exporting import Export, Form, sessions_found
 from tapes.ingest.otlp import Received, spans_of_json
 from tapes.ingest.sessions import TraceSessions, turns_of_spans
@@ -47,19 +46,9 @@ def _file(target: str, force: bool) -> Iterator[Callable[[bytes], object]]:
         yield write_bytes
         flush()
         return
-    path = Path(target)
-    if path.exists() and not force:
-        raise UnwritableTape(f"{target} is there already", "to write over it: --force")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as out:
-            yield out.write
-        temporary.replace(path)
-    except OSError as error:
-        raise UnwritableTape(f"{target} cannot be written: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    require_room(target, force=force)
+    with whole_file(target) as put:
+        yield put
 
 
 def brought(

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import click
 
+from tapes.cli.files import require_room, whole_file
 from tapes.cli.opened import project, session_by, store_options
 from tapes.cli.output import count, json_option, note, write, write_json
-from tapes.errors import UnwritableTape, as_typed
+from tapes.errors import BadSetting, as_typed
 from tapes.forking import turn_named, turns_until
 from tapes.freezing import Drift, drift, module_for
 from tapes.freezing import freeze as frozen
-from tapes.tape.kinds import open_tape
+from tapes.tape.kinds import is_on_server, open_tape
 from tapes.tape.raw import kind_of_existing
 
 _SHOWN = 20
@@ -67,6 +68,7 @@ def freeze(
         if check:
             kind_of_existing(tape)
             opened = open_tape(tape)
+            tape = opened.path
             try:
                 found = drift(turns, opened)
             finally:
@@ -75,6 +77,7 @@ def freeze(
             return 1 if found.drifted else 0
         target = None if no_test else _test_file(tape, test_file, force)
         opened = open_tape(tape)
+        tape = opened.path  # which has no password
         try:
             done = frozen(turns, opened)
         finally:
@@ -89,8 +92,8 @@ def freeze(
         relative = os.path.relpath(tape, target.parent)
         agent = session.agent_name or session.harness_id
         text = module_for(tape, relative, agent=agent, session=session.id)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+        with whole_file(target) as put:
+            put(text.encode())
     left_out = [n for n in done.notes if n.left_out]
     if as_json:
         write_json(
@@ -124,13 +127,16 @@ def _noted(session_id: str, tape: str, until: str | None) -> dict[str, str]:
 
 
 def _test_file(tape: str, said: str | None, force: bool) -> Path:
-    """Where the test goes. Raises UnwritableTape where something is there."""
+    """Where the test goes. Raises UnwritableTape where something is there, BadSetting."""
+    if is_on_server(tape):
+        raise BadSetting(
+            "a test reads its tape from a file, and this one is on a server", "add: --no-test"
+        )
     path = Path(tape)
     folder = path.parent.parent if path.parent.name in ("tapes", "cassettes") else path.parent
     name = "".join(c if c.isalnum() else "_" for c in path.stem)
     file = Path(said) if said else folder / f"test_{name}.py"
-    if file.exists() and not force:
-        raise UnwritableTape(f"{file} is there already", "to write over it: --force, or --no-test")
+    require_room(file, force=force, instead="--no-test")
     return file
 
 

@@ -1,13 +1,12 @@
 """`tapes ingest`: what agents wrote down themselves, into the log."""
 
 import os
-import sys
 import time
 from collections.abc import Sequence
 
 import click
 
-from tapes.cli.output import flush, write, write_json
+from tapes.cli.output import flush, note, write, write_json_line
 from tapes.errors import NotAnswered, TapesError
 from tapes.ingest.posting import Sender, Sent, found_in
 
@@ -25,7 +24,7 @@ def ingest() -> None:
 @click.option("--to", "url", help=f"The private door; {DOOR} if not said.")
 @click.option("--follow", is_flag=True, help="Send files again as they grow, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Say what became of each, as JSON lines.")
-def transcript(*, places: tuple[str, ...], url: str | None, follow: bool, as_json: bool) -> None:
+def transcript(*, places: tuple[str, ...], url: str | None, follow: bool, as_json: bool) -> int:
     """Send transcripts of Claude Code or Codex: files, or folders of them.
 
     Sub-agents of Claude Code are found beside their session. Sending again changes nothing.
@@ -38,7 +37,7 @@ def transcript(*, places: tuple[str, ...], url: str | None, follow: bool, as_jso
     door = url or os.environ.get("TAPES_INGEST_URL") or DOOR
     sender = Sender(door, os.environ.get("TAPES_INGEST_TOKEN"))
     if not follow:
-        sys.exit(2 if _send(sender, places, as_json=as_json) else 0)
+        return 2 if _send(sender, places, as_json=as_json) else 0
     answers = True
     while True:
         try:
@@ -46,7 +45,7 @@ def transcript(*, places: tuple[str, ...], url: str | None, follow: bool, as_jso
             answers = True
         except NotAnswered as error:
             if answers:  # said once, not with every look
-                click.echo(f"tapes: {error}\ntapes: trying again every second", err=True)
+                note(f"tapes: {error}\ntapes: trying again every second")
             answers = False
         time.sleep(_LOOK_S)
 
@@ -57,9 +56,9 @@ def _send(sender: Sender, places: Sequence[str], *, as_json: bool) -> int:
     for told in sender.send(found_in(places)):
         if isinstance(told, TapesError):
             failed += 1
-            click.echo(f"tapes: {told}", err=True)
+            note(f"tapes: {told}")
         elif as_json:
-            write_json({name: getattr(told, name) for name in Sent.__slots__})
+            write_json_line({name: getattr(told, name) for name in Sent.__slots__})
         else:
             what = "known" if told.deduped else f"{told.records} records"
             write(f"{told.session} {told.agent or 'main'}: {what}")

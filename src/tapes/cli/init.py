@@ -3,18 +3,20 @@
 Knows nothing of what settings are used for.
 """
 
+import http.client
 import json
 import os
 import re
 import tomllib
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tapes.cli.opened import opened, place_of, store_options
+from tapes.cli.opened import opened, place_of, store_options, tenant_of
 from tapes.cli.output import count, facts, json_option, write, write_json
 from tapes.config import (
     FILE,
@@ -51,9 +53,8 @@ def init(*, preset: str | None, force: bool, as_json: bool) -> None:
       tapes init --preset anthropic
     """
     file = Path(FOLDER) / FILE
-    if file.exists() and not force:
+    if os.path.lexists(file) and not force:
         raise BadSetting(f"{file} is there already", "to write over it: --force")
-    make_local(file.parent)
     _write(file, _page(preset))
     if as_json:
         write_json({"file": str(file)})
@@ -176,8 +177,7 @@ def set_(key: str, value: str, *, config_dir: str | None, as_json: bool) -> None
     read = read_setting(setting, value, "config set").value
     folder = folder_of(config_dir) or Path(FOLDER)
     file = folder / FILE
-    make_local(folder)
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    text = _text(file)
     changed = with_setting(text, key, _toml(read))
     if not _says(changed, setting, read):
         raise BadSetting(
@@ -194,6 +194,19 @@ def set_(key: str, value: str, *, config_dir: str | None, as_json: bool) -> None
         write(f"{file}: {key} is set")
 
 
+def _text(file: Path) -> str:
+    """What the file says; "" where it is not there. Raises BadSetting."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BadSetting(
+            f"{file} cannot be read: {why}", f"look at it: ls -l {as_typed(file)}"
+        ) from error
+
+
 def _says(text: str, setting: Setting, value: Any) -> bool:
     """Whether a file with this text sets this value."""
     section, _, name = setting.key.partition(".")
@@ -208,6 +221,7 @@ def _write(file: Path, text: str) -> None:
     place = Path(os.path.realpath(file))
     temporary = place.with_name(f"{place.name}.{os.getpid()}.tmp")
     try:
+        make_local(file.parent)
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with open(fd, "w", encoding="utf-8") as out:
             out.write(text)
@@ -220,7 +234,8 @@ def _write(file: Path, text: str) -> None:
             f"see who may: ls -ld {as_typed(file.parent)}",
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where it could not be made, it is not there
+            temporary.unlink(missing_ok=True)
 
 
 def with_setting(text: str, key: str, value: str) -> str:
@@ -260,7 +275,7 @@ def status(
     Example:
       tapes status
     """
-    settings = _settings(config_dir)
+    settings, tenant = _settings(config_dir), tenant_of(org)
     where = place_of(store, config_dir)
     base = target or f"http://{Listen.of(settings['api.listen'])}"
     told: dict[str, Any] = {
@@ -271,12 +286,12 @@ def status(
         "proxy": f"http://{Listen.of(settings['proxy.listen'])}",
     }
     told["proxy_answers"] = _answers(f"{told['proxy']}/_tapes/ping")
-    if where.dsn is None and not Path(where.path).exists():
+    if where.dsn is None and not os.path.exists(where.path):
         told["log"] = None
     else:
         try:
             with opened(store, config_dir) as log:
-                stats = log.project(org).stats()
+                stats = log.project(tenant).stats()
                 told["log"] = {
                     "sessions": stats.sessions,
                     "traces": stats.traces,
@@ -301,7 +316,7 @@ def _answers(url: str) -> bool:
             return bool(answer.status < 500)
     except urllib.error.HTTPError as error:
         return error.code < 500
-    except (OSError, ValueError):
+    except (OSError, ValueError, http.client.HTTPException):  # nobody, or somebody else
         return False
 
 

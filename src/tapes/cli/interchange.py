@@ -10,8 +10,9 @@ from pathlib import Path
 
 import click
 
+from tapes.cli.files import require_room, whole_file
 from tapes.cli.output import count, json_option, note, progress, write, write_bytes, write_json
-from tapes.errors import BadSetting, UnreadableTape, UnwritableTape, as_typed
+from tapes.errors import BadSetting, UnreadableTape, as_typed
 from tapes.interchange.foreign import Note, Reading
 from tapes.jsontext import Json
 from tapes.moving import Format, Imported, export_from, import_into, read_file
@@ -108,14 +109,22 @@ def _bytes_of(path: str) -> bytes:
 def _targets(
     into: str, readings: list[Reading], paths: Sequence[str], each: bool
 ) -> Iterator[tuple[str, list[Reading]]]:
-    """Which readings go onto which tape."""
+    """Which readings go onto which tape; those of one name go onto one together."""
     if not each:
         yield into, readings
         return
+    together: dict[str, list[Reading]] = {}
     for reading in readings:
-        base = next((p for p in paths if os.path.isdir(p) and reading.source.startswith(p)), "")
+        base = next((p for p in paths if os.path.isdir(p) and _is_below(p, reading.source)), "")
         name = os.path.relpath(reading.source, base) if base else os.path.basename(reading.source)
-        yield os.path.join(into, os.path.splitext(name)[0] + ".jsonl"), [reading]
+        where = os.path.join(into, os.path.splitext(name)[0] + ".jsonl")
+        together.setdefault(where, []).append(reading)
+    yield from together.items()
+
+
+def _is_below(folder: str, path: str) -> bool:
+    """Whether a path that was found by walking a folder lies in it."""
+    return path.startswith(os.path.join(folder, ""))
 
 
 def _show_imported(where: str, done: Imported) -> None:
@@ -195,7 +204,9 @@ def export(
             raise click.UsageError("--json and the file cannot share standard output")
         write_bytes(written.data)
         return
-    _write_file(target, written.data, force)
+    require_room(target, force=force)
+    with whole_file(target) as put:
+        put(written.data)
     if as_json:
         write_json(
             {"file": target, "exchanges": written.count, "notes": _notes_json(written.notes)}
@@ -214,22 +225,6 @@ def _format(target: str, kind: str | None) -> Format:
     if ending in _ENDINGS:
         return Format.VCR
     raise BadSetting(f"{target} does not say its format", "add: --format vcr or --format har")
-
-
-def _write_file(target: str, data: bytes, force: bool) -> None:
-    """Write the file whole or not at all."""
-    path = Path(target)
-    if path.exists() and not force:
-        raise UnwritableTape(f"{target} is there already", "to write over it: --force")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError as error:
-        raise UnwritableTape(f"{target} cannot be written: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # The word belongs to Python; the list of commands finds the command by it all the same.

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import click
 
-from tapes.cli.output import ClosedPipe, flush, leave_stdout
+from tapes.cli.output import ClosedPipe, flush, leave_stdout, note
 from tapes.errors import CassetteError, TapesError
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -130,7 +130,6 @@ def run(args: Sequence[str]) -> int:
 
 def tell(error: TapesError | CassetteError) -> None:
     """What happened and on what, then what to type next."""
-    color = False if os.environ.get("NO_COLOR") else None
-    click.secho(error.message, fg="red", err=True, color=color)
+    note(error.message, color="red")
     if error.remedy:
-        click.echo(error.remedy, err=True, color=color)
+        note(error.remedy)

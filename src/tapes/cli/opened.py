@@ -58,12 +58,17 @@ def opened(store: str | None, config_dir: str | None, *, may_make: bool = False)
 @contextlib.contextmanager
 def project(store: str | None, org: str, config_dir: str | None) -> Iterator[Project]:
     """All of one tenant."""
-    try:
-        tenant = str(UUID(org))
-    except ValueError:
-        raise BadSetting(f"--org {org!r} is no UUID") from None
+    tenant = tenant_of(org)
     with opened(store, config_dir) as log:
         yield log.project(tenant)
+
+
+def tenant_of(org: str) -> str:
+    """The tenant that `--org` names. Raises BadSetting."""
+    try:
+        return str(UUID(org))
+    except ValueError:
+        raise BadSetting(f"--org {org!r} is no UUID", f"for example: --org {NO_ORG}") from None
 
 
 def session_by(found: Project, text: str) -> Listed:

@@ -9,6 +9,7 @@ Rule 4: what is shown was said by strangers: a terminal is coloured by it at mos
 Knows nothing of tapes.
 """
 
+import codecs
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -44,7 +45,7 @@ def write(text: str = "", *, end: str = "\n", flush_now: bool = False) -> None:
     Like all that writes here it raises ClosedPipe, or UnwritableTape where the disk is full.
     """
     shown = text if shows_color() else click.unstyle(text)
-    shown = (_OBEYED.sub(" ", shown) if sys.stdout.isatty() else shown) + end
+    shown = _harmless(shown, sys.stdout) + end
     try:
         try:
             sys.stdout.write(shown)
@@ -55,6 +56,10 @@ def write(text: str = "", *, end: str = "\n", flush_now: bool = False) -> None:
             sys.stdout.flush()
     except OSError as error:
         raise _lost(error) from None
+
+
+def _harmless(text: str, stream: TextIO) -> str:
+    return _OBEYED.sub(" ", text) if stream.isatty() else text
 
 
 def write_bytes(data: bytes) -> None:
@@ -86,14 +91,32 @@ def leave_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def note(text: str) -> None:
-    """A word beside the result, on standard error."""
-    click.echo(text, err=True)
+def note(text: str, *, end: str = "\n", color: str | None = None) -> None:
+    """A word beside the result, on standard error. Colours fall away where it is no terminal."""
+    shown = _harmless(text, sys.stderr)
+    shown = click.style(shown, fg=color) if color else shown
+    click.echo(shown + end, nl=False, err=True, color=False if _wants_no_color() else None)
+
+
+def confirm(question: str, otherwise: str) -> None:
+    """Go on only where a person says yes; on standard error, so that it is no part of the result.
+
+    `otherwise` is what is told to who did not. Raises click.Abort.
+    """
+    try:
+        click.confirm(_harmless(question, sys.stderr), abort=True, err=True)
+    except click.Abort:
+        note(otherwise)
+        raise
 
 
 def shows_color() -> bool:
     """Whether standard output is a terminal that may be coloured."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return sys.stdout.isatty() and not _wants_no_color()
+
+
+def _wants_no_color() -> bool:
+    return bool(os.environ.get("NO_COLOR"))
 
 
 def width() -> int | None:
@@ -111,8 +134,24 @@ def write_json(value: Json) -> None:
     write(_json(value))
 
 
-def _json(value: Json, **options: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2, default=_plain, **options)
+def write_json_line(value: Json) -> None:
+    """One result of many as a line of its own, at once."""
+    write(_json(value, indent=None, separators=(",", ":")), flush_now=True)
+
+
+def _json(value: Json, *, indent: int | None = 2, separators: Any = None) -> str:
+    return json.dumps(
+        value,
+        ensure_ascii=not _speaks_utf8(),
+        indent=indent,
+        separators=separators,
+        default=_plain,
+    )
+
+
+def _speaks_utf8() -> bool:
+    """Whether standard output takes every character; where not, JSON has an escape for it."""
+    return codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
 
 
 def _plain(value: object) -> Json:
@@ -133,7 +172,7 @@ def write_json_list(head: dict[str, Json], name: str, items: Iterable[Json]) -> 
         file.write(f"{json.dumps(name)}: [")
         between = "\n"
         for item in items:
-            file.write(between + json.dumps(item, ensure_ascii=False, default=_plain))
+            file.write(between + _json(item, indent=None))
             between = ",\n"
         file.write("\n]\n}")
         file.seek(0)
@@ -190,7 +229,8 @@ def cells(text: str) -> int:
 
 
 def cut(text: str, size: int) -> str:
-    """A text in no more than so many columns."""
+    """A text in no more than so many columns, but in one at least."""
+    size = max(size, 1)
     if cells(text) <= size:
         return text
     while cells(text) > size - 1:

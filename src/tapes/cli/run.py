@@ -14,6 +14,7 @@ import click
 
 from tapes.capture.asked import ProxyMode
 from tapes.capture.control import misses_of, report_of
+from tapes.cli.output import note
 from tapes.cli.serve import limits_of, log_of, proxy_options, settings_of
 from tapes.config import Settings
 from tapes.errors import BadSetting, UnwritableTape
@@ -110,7 +111,7 @@ def run(
     report = {"command": list(command), "exit_status": status, **told, "sessions": sessions}
     with suppress(OSError):  # nobody may hear it any more; the command has ended all the same
         if as_json:
-            click.echo(json.dumps(report, indent=2), err=True)
+            note(json.dumps(report, indent=2))
         elif speaks:
             for tally in tallies:
                 _tell(tally.lines())
@@ -140,10 +141,10 @@ def _ended(command: Sequence[str], server: ProxyServer, further: tuple[str, ...]
         try:
             return child.status_of(subprocess.Popen(command, env=environ))
         except FileNotFoundError:
-            click.echo(f"tapes: {command[0]}: there is no such command", err=True)
+            note(f"tapes: {command[0]}: there is no such command")
             return NOT_FOUND
         except OSError as error:
-            click.echo(f"tapes: {command[0]}: {error.strerror}", err=True)
+            note(f"tapes: {command[0]}: {error.strerror}")
             return NOT_EXECUTABLE
 
 
@@ -246,9 +247,14 @@ def _became(
 
 def _require_room(report_file: str) -> None:
     """What a run costs is not spent where nothing can come of its report. Raises BadSetting."""
-    file = Path(report_file)
-    place = file if file.exists() else file.parent
-    if file.is_dir() or not file.parent.is_dir() or not os.access(place, os.W_OK):
+    place: str | Path = report_file
+    try:
+        os.stat(report_file)
+    except FileNotFoundError:
+        place = Path(report_file).parent
+    except OSError:  # a name that no file can have
+        place = ""
+    if os.path.isdir(report_file) or not os.access(place, os.W_OK):
         raise BadSetting(
             f"--report {report_file} cannot be written", "name a file in a folder that is there"
         )
@@ -266,7 +272,7 @@ def _is_written(report_file: str, report: Mapping[str, object]) -> bool:
 
 def _tell(lines: Iterable[str]) -> None:
     for line in lines:
-        click.echo(f"tapes: {line}", err=True)
+        note(f"tapes: {line}")
 
 
 def _tell_misses(server: ProxyServer, recording: str) -> None:
@@ -274,11 +280,11 @@ def _tell_misses(server: ProxyServer, recording: str) -> None:
     shown = list(desk.misses)[:_SHOWN_MISSES]
     remedies = [miss.remedy.splitlines() for miss in shown]
     for miss, remedy, following in zip(shown, remedies, [*remedies, []][1:], strict=True):
-        click.echo(f"tapes: refused {miss.method} {miss.path}: {miss.message}", err=True)
+        note(f"tapes: refused {miss.method} {miss.path}: {miss.message}")
         # What is to be typed for all of them is told once, after the last.
         lines = remedy[:-1] if remedy[-1:] == following[-1:] else remedy
         # A command of several lines is not indented: it is to be pasted as it is.
         told = "".join(f"  {line.replace(RECORD, recording)}\n" for line in lines)
-        click.echo(told, err=True, nl=False)
+        note(told, end="")
     if desk.refused > _SHOWN_MISSES:
-        click.echo(f"tapes: and {desk.refused - _SHOWN_MISSES} more", err=True)
+        note(f"tapes: and {desk.refused - _SHOWN_MISSES} more")

@@ -4,7 +4,7 @@ import click
 
 from tapes.api.items import found_item, hit_item
 from tapes.cli.opened import project, store_options, too_short
-from tapes.cli.output import json_option, note, shows_color, when, write, write_json
+from tapes.cli.output import json_option, note, one_line, shows_color, when, write, write_json
 from tapes.rows import time_text
 from tapes.store.base import MOST, Excerpt
 from tapes.store.filters import parse
@@ -54,7 +54,7 @@ def search(
         return 0 if page.items else 1
     for hit in page.items:
         span = hit.span
-        head = f"{when(time_text(span.started_at))}  {span.session_id[:8]}  {span.name}"
+        head = f"{when(time_text(span.started_at))}  {span.session_id[:8]}  {one_line(span.name)}"
         write(click.style(head, dim=True))
         for excerpt in hit.excerpts:
             write(f"  {excerpt.where:9} {_marked(excerpt)}")

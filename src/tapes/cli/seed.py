@@ -2,7 +2,7 @@
 
 import click
 
-from tapes.cli.opened import opened, store_options
+from tapes.cli.opened import opened, store_options, tenant_of
 from tapes.cli.output import count, json_option, write, write_json
 
 
@@ -22,8 +22,9 @@ def seed(*, store: str | None, org: str, config_dir: str | None, as_json: bool) 
     from tapes.keeping import open_projector
     from tapes.seeding import seed as put
 
+    tenant = tenant_of(org)
     with opened(store, config_dir, may_make=True) as log:
-        seeded = put(log, org)
+        seeded = put(log, tenant)
         open_projector(log).drain()
         where = log.name
     if as_json:

@@ -20,9 +20,9 @@ from tapes.budget import Limits
 from tapes.capture.asked import ProxyMode
 from tapes.capture.watched import LogWatcher
 from tapes.cli.api import api, api_options, whole
-from tapes.cli.output import flush, json_option, write_json
+from tapes.cli.output import flush, json_option, note, write_json
 from tapes.cli.services import services
-from tapes.cli.tokens import new_here
+from tapes.cli.tokens import kept_in, new_here
 from tapes.config import FOLDER, INGEST, PROXY, STORAGE, Settings, read_settings
 from tapes.errors import MissingExtra
 from tapes.opening import Where, require_extra
@@ -146,7 +146,7 @@ def log_of(
     except MissingExtra as error:
         if said:
             raise
-        click.echo(f"tapes: no log is kept: {error.message}: {error.remedy}", err=True)
+        note(f"tapes: no log is kept: {error.message}: {error.remedy}")
         yield None
         return
     # It brings the database's parts with it; a proxy that keeps no log starts without.
@@ -239,8 +239,9 @@ def _token(settings: Settings, listen: Listen, *, new_token: bool, section: str 
     if given is not None and not new_token:
         return Token(given)
     file = (settings.folder or Path(FOLDER)) / f"{section}-token"
-    if file.is_file() and not new_token:
-        return Token(file.read_text().strip(), file=file)
+    kept = None if new_token else kept_in(file)
+    if kept is not None:
+        return Token(kept, file=file)
     if listen.is_loopback and not new_token:
         return Token(None)
     token = new_here(file)
@@ -265,7 +266,7 @@ def _tell(server: ProxyServer, settings: Settings, token: Token) -> None:
     if isinstance(server.desk.watcher, LogWatcher):
         lines.append(f"  the log: {Where.in_settings(settings)}")
     lines.append(f"  the report: curl {base}{_prefix(server)}/_tapes/report")
-    click.echo("\n".join(lines), err=True)
+    note("\n".join(lines))
     sys.stderr.flush()
 
 
@@ -376,7 +377,7 @@ def _tell_ingest(address: str, where: Where, token: Token, *, as_json: bool) -> 
         f"  turns: POST {address}{prefix}/v1/ingest",
         f"  OTEL_EXPORTER_OTLP_ENDPOINT={address}{prefix}",
     ]
-    click.echo("\n".join(lines), err=True)
+    note("\n".join(lines))
     sys.stderr.flush()
 
 
@@ -409,7 +410,7 @@ def derive_worker(*, config_dir: str | None, as_json: bool) -> None:
         write_json({"store": str(where)})
         flush()
     else:
-        click.echo(f"tapes derive-worker: {where}", err=True)
+        note(f"tapes derive-worker: {where}")
     try:
         open_projector(store).run(stop)
     finally:

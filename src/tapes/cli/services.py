@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from tapes.access import token_hash
-from tapes.cli.output import flush, json_option, write_json
+from tapes.cli.output import flush, json_option, note, write_json
 from tapes.errors import BadSetting
 from tapes.listening import Listen
 from tapes.server import run_loop, settle
@@ -113,7 +113,7 @@ def services(*, listen: str, as_json: bool, **told: Any) -> None:
             f"  discovery: curl {server.address}/v1/cassettes",
             f"  tools over MCP: {server.address}/v1/mcp",
         ]
-        click.echo("\n".join(lines), err=True)
+        note("\n".join(lines))
         sys.stderr.flush()
 
     async def serve() -> None:

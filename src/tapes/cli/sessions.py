@@ -11,9 +11,10 @@ from typing import Any
 import click
 
 from tapes.api.items import display_title, erasure_item, session_item, whole_session
-from tapes.cli.opened import opened, place_of, project, session_by, store_options
+from tapes.cli.opened import opened, place_of, project, session_by, store_options, tenant_of
 from tapes.cli.output import (
     Table,
+    confirm,
     count,
     facts,
     json_option,
@@ -308,9 +309,12 @@ def delete(
     with project(store, org, config_dir) as log:
         ids = [session_by(log, text).session.id for text in session_ids]
         plan = log.erase(ids, reason=reason, by="command line", dry_run=True)
-        if not (dry_run or yes or as_json):
+        if not (dry_run or yes):
             many = count(plan.sessions, "session"), count(plan.turns, "turn"), size(plan.bytes)
-            _confirm(f"erase {', '.join(many)} for good?")
+            confirm(
+                f"erase {', '.join(many)} for good?",
+                "nothing was erased; to erase without being asked: --yes",
+            )
         done = plan
         if not dry_run:
             done = log.erase(ids, reason=reason, by="command line")
@@ -326,14 +330,6 @@ def delete(
         note(f"a backup still holds it: {path}")
     for path in done.unsearched:
         note(f"it may hold some of it, what is damaged in it cannot be searched: {path}")
-
-
-def _confirm(question: str) -> None:
-    try:
-        click.confirm(question, abort=True, err=True)
-    except click.Abort:
-        note("nothing was erased; to erase without being asked: --yes")
-        raise
 
 
 # --- out and in -------------------------------------------------------------------------------
@@ -420,9 +416,10 @@ def import_(
     from tapes.cli.exporting import brought
     from tapes.keeping import cleaner_of, open_projector
 
+    tenant = tenant_of(org)
     redactor = cleaner_of(place_of(store, config_dir))
     with opened(store, config_dir, may_make=True) as log:
-        done = brought(log, files, org, redactor)
+        done = brought(log, files, tenant, redactor)
         open_projector(log).drain()
     if as_json:
         write_json(done)

@@ -6,8 +6,8 @@ import click
 
 from tapes.api.items import session_item, span_item
 from tapes.cli.opened import project, store_options
-from tapes.cli.output import json_option, write
-from tapes.jsontext import Json, compact
+from tapes.cli.output import json_option, one_line, write, write_json_line
+from tapes.jsontext import Json
 from tapes.rows import Span, SpanKind, Status, time_text
 from tapes.store.base import Project
 
@@ -58,7 +58,7 @@ def _look_at_sessions(log: Project, seq: int, as_json: bool) -> int:
                 _say({"erased": change.session_id}, f"erased {change.session_id}", as_json)
             else:
                 item = session_item(listed, time.time_ns())
-                _say(item, f"{item['id'][:8]}  {item['display_title'][:100]}", as_json)
+                _say(item, f"{item['id'][:8]}  {one_line(item['display_title'])[:100]}", as_json)
     return seq
 
 
@@ -71,7 +71,10 @@ def _look_at_spans(log: Project, seq: int, as_json: bool) -> int:
 
 
 def _say(item: Json, line: str, as_json: bool) -> None:
-    write(compact(item) if as_json else line, flush_now=True)
+    if as_json:
+        write_json_line(item)
+    else:
+        write(line, flush_now=True)
 
 
 _COLORS = {Status.ERROR: "red", Status.ABORTED: "yellow", Status.RUNNING: "cyan"}
@@ -87,5 +90,13 @@ def _line(span: Span) -> str:
     if usage.get("prompt_tokens") is not None:
         tokens = f"{usage['prompt_tokens']} → {usage.get('completion_tokens')}"
     status = "" if span.status is Status.OK else span.error_type or span.status.value
-    parts = (clock, span.session_id[:8], f"{span.kind.value:5}", what, took, tokens, status)
+    parts = (
+        clock,
+        span.session_id[:8],
+        f"{span.kind.value:5}",
+        one_line(what),
+        took,
+        tokens,
+        status,
+    )
     return click.style("  ".join(filter(None, parts)), fg=_COLORS.get(span.status))

@@ -281,7 +281,7 @@ def explain(
         rule = canonicalizer or (rule if isinstance(request, Request) else exchange.canonicalizer)
     else:
         assert source is not None
-        request = request_of_text(source.read(), over_http=over_http)
+        request = request_of_text(_text(source), over_http=over_http)
     opened = open_tape(path)
     try:
         found = explain_request(
@@ -294,6 +294,17 @@ def explain(
     else:
         views.explanation(path, found)
     return 0 if found.error is None else found.error.exit_status
+
+
+def _text(source: TextIO) -> str:
+    try:
+        return source.read()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no UTF-8"
+        raise BadSetting(
+            f"the request in {source.name} cannot be read: {why}",
+            "give it as one JSON object in a file, or on standard input: --request -",
+        ) from error
 
 
 # --- keeping in order -------------------------------------------------------------------------
@@ -380,7 +391,13 @@ def convert(source: str, target: str, as_json: bool) -> None:
 @tape.command()
 @tape_argument
 @click.option("--unused", is_flag=True, help="What the latest run did not use.")
-@click.option("--runs", default=1, show_default=True, help="With --unused: the latest so many.")
+@click.option(
+    "--runs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="With --unused: the latest so many.",
+)
 @click.option("--superseded", is_flag=True, help="What a later recording has replaced.")
 @click.option("--incomplete", is_flag=True, help="Streams that did not end.")
 @click.option("--older-than", metavar="AGE", help="What was recorded before: 90d, 12h, 2w.")

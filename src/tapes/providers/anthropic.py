@@ -61,7 +61,7 @@ _EVENTS = frozenset(
 
 
 def _owns(event: str, value: dict[str, Json]) -> bool:
-    kind = value.get("type", event)
+    kind = word(value.get("type", event))
     return kind in _EVENTS or (kind == "message" and isinstance(value.get("content"), list))
 
 
@@ -206,6 +206,7 @@ class MessagesReducer:
         self._message: dict[str, Json] = {}
         self._blocks: dict[int, dict[str, Json]] = {}
         self._pieces: dict[tuple[int, str], list[str]] = {}
+        self._citations: dict[int, list[Json]] = {}
         self._tally = Tally()
         self._failure: Failure | None = None
         self._problems: list[str] = []
@@ -256,8 +257,7 @@ class MessagesReducer:
             text = word(delta.get("partial_json"))
             self._pieces.setdefault((index, "input"), []).append(text)
         elif kind == "citations_delta":
-            block = self._blocks[index]
-            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
+            self._citations.setdefault(index, []).append(delta.get("citation"))
         else:
             self._blocks[index] |= {
                 name: member for name, member in delta.items() if name != "type"
@@ -281,6 +281,10 @@ class MessagesReducer:
             pieces = self._pieces.get((index, target))
             if pieces:
                 block[target] = word(block.get(target)) + "".join(pieces)
+        if index in self._citations:
+            opened = block.get("citations")
+            opened = opened if isinstance(opened, list) else []
+            block["citations"] = [*opened, *self._citations[index]]
         fragments = "".join(self._pieces.get((index, "input"), ()))
         if fragments:
             try:

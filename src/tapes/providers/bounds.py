@@ -28,12 +28,13 @@ _READS = ("GET", "HEAD", "OPTIONS", "DELETE")
 _ELSEWHERE = frozenset(
     {
         "previous_response_id", "conversation", "cachedContent", "cached_content", "container",
-        "file_id", "fileUri", "file_uri",
+        "file_id", "fileUri", "file_uri", "mcp_servers",
     }
 )  # fmt: skip
 _BY_URL = frozenset({"image_url", "video_url", "file_url", "source"})
 _TOOLS_THAT_READ = re.compile(
-    r"search|fetch|retrieval|browse|url_?context|computer|mcp", re.IGNORECASE
+    r"search|fetch|retrieval|browse|url_?context|computer|mcp|code_?(execution|interpreter)",
+    re.IGNORECASE,
 )
 # What a provider writes around tools on its own account.
 _TOOL_PREAMBLE = 1000
@@ -94,10 +95,16 @@ def _points_elsewhere(value: Json) -> bool:
             if isinstance(url, str) and not url.startswith("data:"):
                 return True
         if isinstance(item, dict):
+            if item.get("type") == "item_reference":
+                return True
             todo.extend(item.items())
         elif isinstance(item, list):
             todo.extend((name, child) for child in item)
-    tools = value.get("tools") if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return False
+    if isinstance(value.get("web_search_options"), dict) or isinstance(value.get("prompt"), dict):
+        return True  # a search without a tool; a prompt that the provider keeps
+    tools = value.get("tools")
     return isinstance(tools, list) and any(map(_brings_input, tools))
 
 

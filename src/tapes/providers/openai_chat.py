@@ -32,6 +32,7 @@ from tapes.providers.turn import (
     failure_of,
     result_text,
     said,
+    second,
     settings_of,
     value_of,
     whole,
@@ -199,7 +200,7 @@ def _answer_of(
         ending=ending,
         model=word(body.get("model")),
         id=word(body.get("id")),
-        created=whole(body.get("created")),
+        created=second(body.get("created")),
         usage=usage,
         failure=failure,
         extra={name: body[name] for name in names if isinstance(body.get(name), str)},
@@ -269,7 +270,7 @@ class _Choice:
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {}
         self._members: dict[str, Json] = {}
-        self._content: list[Json] = []
+        self._lists: dict[str, list[Json]] = {}
         self._calls: dict[int, _Call] = {}
         self._reason: Json = None
 
@@ -293,7 +294,7 @@ class _Choice:
             elif name == "audio" and isinstance(value, dict):
                 self._add_sound(value)
             elif isinstance(value, list):
-                held = self._content if name == "content" else self._members.setdefault(name, [])
+                held = self._lists.setdefault(name, [])
                 held.extend(value)
 
     def _add_calls(self, calls: Json) -> None:
@@ -314,9 +315,10 @@ class _Choice:
         texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
         if "text" in texts:
             return {"text": texts["text"], "finish_reason": self._reason}
-        message = self._members | texts
-        if self._content:
-            message["content"] = self._content
+        # Content as parts says more than content as text; of all else the text does.
+        message = self._lists | self._members | texts
+        if self._lists.get("content"):
+            message["content"] = self._lists["content"]
         numbered = [call.whole() for index, call in sorted(self._calls.items()) if index >= 0]
         if numbered:
             message["tool_calls"] = numbered

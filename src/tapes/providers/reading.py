@@ -73,8 +73,11 @@ POLICY = tuple(DropReason)[: tuple(DropReason).index(DropReason.CLIENT_DISCONNEC
 
 
 def plain_path(url: str) -> str:
-    """The path of a URL, without query and without a slash at its end."""
-    return urlsplit(url).path.rstrip("/")
+    """The path of a URL, without query and without a slash at its end; "" where it is no URL."""
+    try:
+        return urlsplit(url).path.rstrip("/")
+    except ValueError:
+        return ""
 
 
 def provider_of_path(path: str) -> Provider | None:
@@ -123,7 +126,10 @@ def read(
     has_bytes = isinstance(exchange.response, Response)
     answer = answer_of(form) if is_current(form) or not has_bytes else None
     answer = answer or answer_to(exchange, provider)
-    asked = provider.asked(body, path, remember)
+    try:
+        asked = provider.asked(body, path, remember)
+    except RecursionError:  # a monster
+        return DropReason.REQUEST_DECODE
     return Turn(provider_name or provider.name, provider.api, asked, _named(answer))
 
 
@@ -213,6 +219,8 @@ def answer_of_body(
         return reducer.finish()
     try:
         return _answer_of_value(loose(data), provider)
+    except RecursionError:
+        return Answer(failure=Failure(DropReason.REDUCER_ERROR.value, "it is nested too deeply"))
     except ValueError:
         pass
     listed = _objects_of_cut_list(data)

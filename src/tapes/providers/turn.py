@@ -309,8 +309,8 @@ def value_of(frame: Frame) -> dict[str, Json] | None:
 
 def failure_of(body: Json, status: int | None = None) -> Failure | None:
     """The failure that a body reports, whichever provider's way, or None."""
-    if isinstance(body, list) and body:
-        return failure_of(body[0], status)
+    while isinstance(body, list) and body:
+        body = body[0]
     error = body.get("error") if isinstance(body, dict) else None
     if isinstance(error, dict):
         codes = (error.get("code"), error.get("status"), error.get("type"))
@@ -343,6 +343,16 @@ def whole(value: Json) -> int | None:
     if type(value) is int:
         return value
     return int(value) if isinstance(value, float) and math.isfinite(value) else None
+
+
+# The first second that no calendar has, in Unix time.
+_NO_DAY = 253_402_300_800
+
+
+def second(value: Json) -> int | None:
+    """The value where it is a time in seconds since 1970; None for what is no day that there is."""
+    number = whole(value)
+    return number if number is not None and 0 <= number < _NO_DAY else None
 
 
 def arguments_of(text: Json) -> tuple[Json, str | None]:

@@ -6,6 +6,7 @@ Rule 2: in a stream later counts replace earlier ones; a later zero undoes nothi
         later event leaves out stays.
 Rule 3: the count of output with which an Anthropic stream opens is a placeholder, not a count.
 Rule 4: a count that no model can have reached (or below zero) is not believed: it is unknown.
+        Counts that contradict each other stay as they were said, and have no price.
 
 Knows nothing of prices or tapes.  Pure.
 """
@@ -47,10 +48,20 @@ class Usage:
 
     @property
     def uncached(self) -> int | None:
-        """Input that was neither read from the cache nor written to it."""
+        """Input that was neither read from the cache nor written to it.
+
+        None where that is unknown, or where parts of the input are said to be more than all of it.
+        """
         if self.input is None:
             return None
-        return max(self.input - (self.cache_read or 0) - (self.cache_write or 0), 0)
+        rest = self.input - (self.cache_read or 0) - (self.cache_write or 0)
+        return rest if rest >= 0 else None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no part is more than the whole that it is a part of."""
+        is_input_sound = self.input is None or self.uncached is not None
+        return is_input_sound and (self.cache_write_1h or 0) <= (self.cache_write or 0)
 
 
 def usage_of(content_type: str | None, body: bytes) -> Usage | None:
@@ -155,7 +166,11 @@ def _openai(usage: Json, model: str | None) -> Usage:
 def _named(usage: Json, model: str | None) -> Usage:
     """`input_tokens`: Anthropic counts the cache beside it, OpenAI responses inside it."""
     read_tokens = _count(usage, "cache_read_input_tokens")
+    by_length = usage.get("cache_creation")
+    long = _count(by_length, "ephemeral_1h_input_tokens")
     written = _count(usage, "cache_creation_input_tokens")
+    if written is None and long is not None:
+        written = long + (_count(by_length, "ephemeral_5m_input_tokens") or 0)
     plain = _count(usage, "input_tokens")
     beside = (read_tokens or 0) + (written or 0)
     details = usage.get("output_tokens_details")
@@ -166,7 +181,7 @@ def _named(usage: Json, model: str | None) -> Usage:
         cache_write=written,
         reasoning=_count(details, "reasoning_tokens", "thinking_tokens"),
         model=model,
-        cache_write_1h=_count(usage.get("cache_creation"), "ephemeral_1h_input_tokens"),
+        cache_write_1h=long,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 FOLDER = ".tapes"
 _IGNORED = (
-    "*.index\n*.lock\n*.torn\n*.tmp\nstate.db*\ntapes.db*\nspool/\nlives.json\nproxy-token\n"
+    "*.index\n*.lock\n*.torn\n*.tmp\nstate.db*\ntapes.db*\nspool/\nlives.json\n*-token\n"
     ".gitignore\n"
 )
 
