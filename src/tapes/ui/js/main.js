@@ -142,7 +142,7 @@ function Status() {
   const turns = Object.values(counts.state || {}).reduce((sum, n) => sum + n, 0);
   const { sessions: waiting = 0, failed = 0 } = counts.waiting || {};
   return html`<div class="status">
-    <span>${f.plural(turns, 'call')} captured</span>
+    <span title="calls, spans and lines of transcripts, each as it came">${f.plural(turns, 'record')} in the log</span>
     ${waiting > 0 && html`<span class="warn">${f.plural(waiting, 'session')} being read</span>`}
     ${failed > 0 && html`<span class="bad">${f.plural(failed, 'session')} cannot be read</span>`}
     <span class=${drops ? 'bad' : ''} title="captured calls that could not be kept whole or read">${f.plural(drops, 'drop')}</span></div>`;

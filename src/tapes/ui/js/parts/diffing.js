@@ -1,6 +1,6 @@
 // What differs: two JSON values place by place, and two texts word by word.
 import { html, useMemo, useState } from './view.js';
-import { Text } from './pieces.js';
+import { Text, shown as seen } from './pieces.js';
 import * as f from './format.js';
 
 const isObject = (value) => value !== null && typeof value === 'object';
@@ -85,7 +85,7 @@ export function Words({ was, is }) {
   const parts = useMemo(() => words(textOf(was), textOf(is)), [was, is]);
   const isWhole = was === undefined || is === undefined;
   return html`<div class=${`diff ${isWhole ? 'one' : ''}`} dir="auto">${parts.map(([kind, text], i) => {
-    const shown = f.visible(kind === 0 && text.length > 400 ? `${text.slice(0, 180)} … ${text.slice(-180)}` : text.slice(0, 20_000));
+    const shown = seen(kind === 0 && text.length > 400 ? `${text.slice(0, 180)} … ${text.slice(-180)}` : text.slice(0, 20_000));
     return kind < 0 ? html`<del key=${i}>${shown}</del>` : kind > 0 ? html`<ins key=${i}>${shown}</ins>` : html`<span key=${i}>${shown}</span>`;
   })}</div>`;
 }

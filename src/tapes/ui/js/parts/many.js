@@ -62,7 +62,7 @@ export function Delete({ ids, onClose, onDone }) {
   return html`<${Dialog} title=${`Delete ${f.plural(ids.length, 'session')}`} onClose=${onClose} foot=${html`
       <button class="button" onClick=${onClose}>Keep</button><button class="button danger" disabled=${!plan || busy} onClick=${doIt}>Delete for good</button>`}>
     ${problem && html`<${Failed} problem=${problem} />`}
-    ${plan ? html`<p><strong>${f.plural(sum('turns'), 'captured call')}</strong> and <strong>${f.bytes(sum('bytes'))}</strong> go: from the log, from everything made of it, from the search, and from the bytes of the database. It cannot be undone, and capturing goes on without what was said before.</p>
+    ${plan ? html`<p><strong>${f.plural(sum('turns'), 'record')}</strong> and <strong>${f.bytes(sum('bytes'))}</strong> go: from the log, from everything made of it, from the search, and from the bytes of the database. It cannot be undone, and capturing goes on without what was said before.</p>
       ${tapes.length > 0 && html`<div class="notice warn"><${Icon} name="warn" /><p>These tapes were made from it. They are not touched: ${tapes.join(', ')}</p></div>`}
       <label class="stack">Why (kept in the audit)<input class="field" value=${reason} onInput=${(e) => setReason(e.target.value)} /></label>`
       : !problem && html`<p role="status">Counting what would go…</p>`}</${Dialog}>`;

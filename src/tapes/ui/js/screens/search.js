@@ -3,7 +3,7 @@ import { html, useEffect, useState } from '../parts/view.js';
 import { ask, query, useAsk } from '../parts/api.js';
 import { go, link, set, useRoute } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
-import { Blank, Failed, Kind, Shades, State, Text, When } from '../parts/pieces.js';
+import { Blank, Failed, Kind, Shades, State, Text, When, shown } from '../parts/pieces.js';
 import { Filter } from '../parts/filter.js';
 import * as f from '../parts/format.js';
 
@@ -14,11 +14,11 @@ function Marked({ text, places }) {
   let at = 0;
   for (const [from, to] of places) {
     if (from < at) continue;
-    parts.push(characters.slice(at, from).join(''), html`<mark key=${from}>${f.visible(characters.slice(from, to).join(''))}</mark>`);
+    parts.push(characters.slice(at, from).join(''), html`<mark key=${from}>${shown(characters.slice(from, to).join(''))}</mark>`);
     at = to;
   }
   parts.push(characters.slice(at).join(''));
-  return html`<p class="excerpt" dir="auto">${parts.map((part) => (typeof part === 'string' ? f.visible(part) : part))}</p>`;
+  return html`<p class="excerpt" dir="auto">${parts.map((part) => (typeof part === 'string' ? shown(part) : part))}</p>`;
 }
 
 export function Screen() {

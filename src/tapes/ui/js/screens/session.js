@@ -117,7 +117,7 @@ function Whole({ found, asked, params }) {
       <div class="row wrap totals"><${State} state=${rollup.status} live=${session.live} />${session.tags.map((tag) => html`<span key=${tag} class="badge">${tag}</span>`)}
         <span><${Text}>${session.agent_name || session.harness_id}</${Text}></span><span><${When} at=${session.started_at} /></span><span title="agent time: idle time is not in it"><${Duration} ns=${rollup.duration_ns} /></span>
         <span>${f.plural(rollup.turn_count, 'turn')}, ${f.plural(rollup.llm_calls, 'call')}${rollup.replayed_calls > 0 && `, ${rollup.replayed_calls} replayed`}</span>
-        <span>all <${Tokens} input=${whole.input} cached=${whole.cached} output=${whole.output} /> <${Cost} usd=${rollup.usage.cost_usd} unpriced=${rollup.unpriced_calls} saved=${rollup.usage.saved_cost_usd} /></span>
+        <span>all <${Tokens} input=${whole.input} cached=${whole.cached} output=${whole.output} /> <${Cost} usd=${rollup.usage.cost_usd} unpriced=${rollup.unpriced_calls} saved=${rollup.usage.saved_cost_usd} replayed=${rollup.replayed_calls} whole /></span>
         ${threads.length > 1 && html`<span>main alone <${Tokens} input=${own.input} cached=${own.cached} output=${own.output} /> <${Cost} usd=${own.cost} unpriced=${own.unpriced} /></span>`}
         ${errors.length > 0 && html`<button class="linklike bad" onClick=${nextError}>${f.plural(errors.length, 'error')}</button>`}
         ${(session.live || follow) && html`<button class="button plain" aria-pressed=${String(follow)} title="Keep the newest turn in sight as it comes (F)" onClick=${() => setFollow(!follow)}>Follow</button>`}</div>

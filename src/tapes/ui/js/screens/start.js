@@ -40,8 +40,8 @@ export function Start({ again, fresh }) {
   const ways = waysTo(asked.value?.addresses?.proxy || 'http://127.0.0.1:8080');
   const [, about, text] = ways[way];
   return html`<div class="page start">
-    <div><h1>${has ? 'How to capture more' : 'Nothing was captured yet'}</h1><p class="dim">${has ? html`<a href="#/sessions">What was captured</a> is there.` : 'As soon as a call comes through, its session is here.'} This many have come, and by which way:</p></div>
-    <dl class="counters" aria-label="Calls that have come, by their way">${SOURCES.map(([name, label]) => html`<div key=${name}><dt>${label}</dt><dd class="tnum">${asked.value ? f.count(source[name] || 0) : f.NONE}</dd></div>`)}</dl>
+    <div><h1>${has ? 'How to capture more' : 'Nothing was captured yet'}</h1><p class="dim">${has ? html`<a href="#/sessions">What was captured</a> is there.` : 'As soon as a call comes through, its session is here.'} This many records have come, and by which way:</p></div>
+    <dl class="counters" aria-label="Records that have come, by their way">${SOURCES.map(([name, label]) => html`<div key=${name}><dt>${label}</dt><dd class="tnum">${asked.value ? f.count(source[name] || 0) : f.NONE}</dd></div>`)}</dl>
     ${asked.problem && html`<${Failed} problem=${asked.problem} retry=${asked.reload} />`}
     <section class="panel"><header><h2>Capture a call</h2></header><div class="inside stack">
       <${Segments} label="Client" value=${way} options=${Object.entries(ways).map(([name, [label]]) => [name, label])} onChange=${setWay} />
