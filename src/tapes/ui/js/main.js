@@ -1,8 +1,8 @@
 // The frame around every screen: tabs, search, connection, theme; and which screen the address means.
-import { html, render, useEffect, useErrorBoundary, useState, useStore } from './parts/view.js';
+import { html, render, useEffect, useErrorBoundary, useRef, useState, useStore } from './parts/view.js';
 import { prefer, prefs } from './parts/prefs.js';
 import { go, link, route, useRoute } from './parts/route.js';
-import { calm, calmDown, connection, giveToken, tokenAsked, useAsk, useChanges } from './parts/api.js';
+import { calm, calmDown, connection, giveToken, tokenAsked, useAsk, useChangesSoon } from './parts/api.js';
 import { known, useKeys } from './parts/keys.js';
 import { endWaiting } from './parts/waiting.js';
 import { Blank, Dialog, Icon, Mark, copy, toast } from './parts/pieces.js';
@@ -53,6 +53,14 @@ function App() {
   ]);
   const close = () => setDialog('');
   useEffect(endWaiting, []);
+  // What had the focus may be gone with the screen before: keys go on in the new one.
+  const place = path.join('/');
+  const before = useRef(place);
+  useEffect(() => {
+    if (before.current === place) return;
+    before.current = place;
+    if (document.activeElement === document.body) document.querySelector('main')?.focus({ preventScroll: true });
+  }, [place]);
   return html`
     <a class="skip button first" href="#main" onClick=${(event) => { event.preventDefault(); document.querySelector('main').focus(); }}>To the content</a>
     <${Bar} current=${UNDER[name] || name} onKeys=${() => setDialog('keys')} />
@@ -135,7 +143,7 @@ function Foot() {
 // What capture lost or holds back, where people look.
 function Status() {
   const asked = useAsk(useStore(calm) ? '/v1/status' : '');
-  useChanges(() => setTimeout(asked.reload, 400));
+  useChangesSoon(asked.reload, 400);
   const counts = asked.value?.counts;
   if (!counts) return null;
   const drops = Object.values(counts.drops || {}).reduce((sum, n) => sum + n, 0);

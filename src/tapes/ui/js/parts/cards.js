@@ -27,12 +27,12 @@ export function Card({ trace, spans, model, before, chosen, onChoose, onFork, nu
 }
 
 // Texts come cut at first; the whole is asked for where somebody reads on.
-const isCut = (value) => (typeof value === 'string' ? value.length === 513 && value.endsWith('…')
+const isCut = (value) => (typeof value === 'string' ? value.endsWith('…') && value.length >= 513 && value.length <= 1025 && [...value].length === 513
   : value !== null && typeof value === 'object' && Object.values(value).some(isCut));
 
 function useWhole(span, wanted) {
   const cut = span.payload === 'preview' && (isCut(span.output) || isCut(span.input));
-  const asked = useAsk(cut && wanted ? `/v1/${path('traces', span.trace_id, 'spans', span.span_id)}` : '');
+  const asked = useAsk(cut && wanted ? `/v1/${path('traces', span.trace_id, 'spans', span.span_id)}` : '', { again: `${span.status} ${span.duration_ns}` });
   return { span: asked.value || span, cut: cut && !asked.value, loading: asked.loading };
 }
 

@@ -35,7 +35,7 @@ export function Detail({ span, before, links = [], byId, tab = 'rendered', onTab
 }
 
 function useSpan(span) {
-  return useAsk(`/v1/${path('traces', span.trace_id, 'spans', span.span_id)}`);
+  return useAsk(`/v1/${path('traces', span.trace_id, 'spans', span.span_id)}`, { again: `${span.status} ${span.duration_ns}` });
 }
 
 function Rendered({ span, before, links, byId }) {
@@ -206,7 +206,9 @@ function Bytes({ id }) {
   const [state, set] = useState({});
   useEffect(() => {
     set({});
-    bytesOf(`/v1/turns/${id}/${which}/body`).then((bytes) => set({ bytes }), (problem) => set({ problem }));
+    const stop = new AbortController();
+    bytesOf(`/v1/turns/${id}/${which}/body`, { signal: stop.signal }).then((bytes) => stop.signal.aborted || set({ bytes }), (problem) => stop.signal.aborted || set({ problem }));
+    return () => stop.abort();
   }, [id, which]);
   const { bytes, problem } = state;
   return html`<div class="row wrap"><div class="segments" role="group" aria-label="Which body">${['request', 'response'].map((name) => html`<button key=${name} aria-pressed=${String(which === name)} onClick=${() => setWhich(name)}>${name}</button>`)}</div>

@@ -84,6 +84,7 @@ export function Filter({ noun, value, onChange, problem }) {
     input.current?.focus();
   };
   const press = (event) => {
+    if (event.isComposing) return; // Enter takes a word of an input method then
     if (event.key === 'ArrowDown' && shown) setAt((at + 1) % choices.length);
     else if (event.key === 'ArrowUp' && shown) setAt((at + choices.length - 1) % choices.length);
     else if (event.key === 'Tab' && shown && at >= 0 && !event.shiftKey) take(choices[at]);

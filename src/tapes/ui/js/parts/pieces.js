@@ -151,6 +151,7 @@ export function Asked({ asked, children, rows, query }) {
 export function Dialog({ title, onClose, children, foot, wide }) {
   const box = useRef(null);
   const isLeaving = useRef(false);
+  const began = useRef(null); // to select a text and to let go beside the dialog closes nothing
   useLayoutEffect(() => {
     const dialog = box.current;
     dialog.showModal();
@@ -158,7 +159,7 @@ export function Dialog({ title, onClose, children, foot, wide }) {
     return () => { isLeaving.current = true; if (dialog.open) dialog.close(); };
   }, []);
   return html`<dialog class=${`box ${wide ? 'wide' : ''}`} ref=${box} aria-label=${title} onClose=${() => isLeaving.current || onClose()}
-      onClick=${(event) => event.target === box.current && onClose()}>
+      onPointerDown=${(event) => { began.current = event.target; }} onClick=${(event) => event.target === box.current && began.current === box.current && onClose()}>
     <header><h2>${title}</h2><button class="button plain" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button></header>
     <div class="inside">${children}</div>${foot && html`<footer>${foot}</footer>`}</dialog>`;
 }

@@ -25,7 +25,7 @@ export function List({ noun }) {
   const rows = useRows(noun, { q, sort: params.sort, direction: params.dir });
   const preferred = useStore(prefs);
   const columns = shownColumns(noun, preferred, besideOf(useStore(room), params.open, preferred.facets));
-  const [chosen, setChosen] = useState(new Set());
+  const [chosen, setChosen] = useState(new Map()); // with what is known of each: another filter may not show it
   const [choosing, setChoosing] = useState(false);
   const memory = `${noun} ${q} ${params.sort} ${params.dir}`;
   const [at, setAt] = useState(() => recall(memory)?.at ?? -1);
@@ -40,7 +40,8 @@ export function List({ noun }) {
     if (params.open) set({ open: ids[next] });
   };
   const enter = () => index >= 0 && go(...placeOf[noun](rows.items[index]));
-  const toggle = (id) => setChosen((now) => { const next = new Set(now); if (!next.delete(id)) next.add(id); return next; });
+  const toggle = (id) => setChosen((now) => { const next = new Map(now); if (!next.delete(id)) next.set(id, rows.items[ids.indexOf(id)]); return next; });
+  const renew = () => { setAt(-1); rows.reload(); };
   useKeys([
     { key: 'j', also: ['ArrowDown'], label: 'next', run: () => move(1) },
     { key: 'k', also: ['ArrowUp'], label: 'previous', run: () => move(-1) },
@@ -53,8 +54,8 @@ export function List({ noun }) {
       const next = rows.items.findIndex((row, i) => i > index && isBad(noun, row));
       if (next >= 0) { setAt(next); if (params.open) set({ open: ids[next] }); }
     } },
-    { key: 'n', label: 'show new', hidden: !rows.fresh, run: rows.reload },
-    { key: 'Escape', shown: 'Esc', label: 'back', hidden: true, run: () => (params.open ? set({ open: '' }) : setChosen(new Set())) },
+    { key: 'n', label: 'show new', hidden: !rows.fresh, run: renew },
+    { key: 'Escape', shown: 'Esc', label: 'back', hidden: true, run: () => (params.open ? set({ open: '' }) : setChosen(new Map())) },
   ]);
   const narrow = (patch) => { setAt(-1); set({ open: '', ...patch }, { push: true }); };
   const unfiltered = !q;
@@ -85,8 +86,8 @@ export function List({ noun }) {
         : html`<${Table} ...${{ noun, rows, columns, preferred, index, chosen, toggle, params, place }} onPick=${(i) => { setAt(i); set({ open: ids[i] }, { push: !params.open }); }} />`}
       ${params.open && html`<${Sheet} noun=${noun} id=${params.open} row=${rows.items[ids.indexOf(params.open)]} onClose=${() => set({ open: '' })} />`}
     </div>
-    ${rows.fresh > 0 && html`<button class="announce" onClick=${() => { setAt(-1); rows.reload(); }}>${noun === 'sessions' ? `${f.plural(rows.fresh, 'new session')}` : 'New or changed'} · show</button>`}
-    ${chosen.size > 0 && html`<${Many} noun=${noun} ids=${[...chosen]} rows=${rows.items.filter((row) => chosen.has(idOf[noun](row)))} onDone=${() => { setChosen(new Set()); rows.reload(); }} onClear=${() => setChosen(new Set())} />`}
+    ${rows.fresh > 0 && html`<button class="announce" onClick=${renew}>${noun === 'sessions' ? `${f.plural(rows.fresh, 'new session')}` : 'New or changed'} · show</button>`}
+    ${chosen.size > 0 && html`<${Many} noun=${noun} ids=${[...chosen.keys()]} rows=${[...chosen.values()]} onDone=${() => { setChosen(new Map()); rows.reload(); }} onClear=${() => setChosen(new Map())} />`}
     ${choosing && html`<${Columns} noun=${noun} onClose=${() => setChoosing(false)} />`}
   </div>`;
 }

@@ -28,6 +28,9 @@ export function Screen() {
   return html`<div class="whole"><div class="wholehead"><div class="shade" /></div><${Shades} rows=${12} /></div>`;
 }
 
+// All of it, as the API has it: what is shown here is cut, and has more in it than came.
+const exported = (id) => ask(`/v1/${path('sessions', id, 'traces')}`).then((found) => save(`${id}.json`, JSON.stringify(found)), (problem) => say(problem.message));
+
 function useThreads(spans) {
   return useMemo(() => {
     const threads = new Map();
@@ -96,7 +99,7 @@ function Whole({ found, asked, params }) {
   const own = threads.find((each) => each.id === '')?.sum || whole;
   const { rollup } = session;
   const left = html`<div class="sessionleft"><${Lanes} ...${{ model, clock, threads }} turns=${model.roots.map((span) => ({ id: span.span_id, begin: span.begin }))} chosen=${chosen?.span_id} onChoose=${chooseAndShow} />
-    <div class="cards" ref=${box} tabindex="0" role="feed" aria-label="Turns" onWheel=${() => follow && setFollow(false)}>
+    <div class="cards" ref=${box} tabindex="0" role="feed" aria-label="Turns" onWheel=${() => follow && setFollow(false)} onTouchMove=${() => follow && setFollow(false)} onKeyDown=${(event) => follow && ['PageUp', 'PageDown', 'Home'].includes(event.key) && setFollow(false)}>
       ${first > 0 && html`<p class="rest"><span class="dim">${f.count(shown.length)} of ${f.plural(traces.length, 'turn')}; ${f.count(first)} earlier</span><button class="button" onClick=${() => setMost(most + 200)}>Show earlier turns</button></p>`}
       ${!traces.length && html`<${Blank} title="No turn yet"><p>The session is known, and none of its calls could be read so far.</p></${Blank}>`}
       ${shown.map(({ trace, spans: mine }, i) => html`<${Card} key=${trace.trace_id} number=${first + i + 1} isCurrent=${trace.trace_id === wanted} ...${{ trace, spans: mine, model, before }} chosen=${chosen?.span_id} onChoose=${choose} onFork=${() => fork(first + i)} />`)}
@@ -111,7 +114,7 @@ function Whole({ found, asked, params }) {
         <button class="button plain" aria-pressed=${String(session.pinned)} onClick=${() => change({ pinned: !session.pinned }, session.pinned ? 'No longer pinned' : 'Pinned: exempt from retention')}><${Icon} name="pin" />${session.pinned ? 'Pinned' : 'Pin'}</button>
         <button class="button plain" onClick=${() => setDialog('rename')}>Rename, tag</button>
         <button class="button" onClick=${() => setDialog('freeze')}><${Icon} name="snow" />Freeze</button>
-        <button class="button" onClick=${() => save(`${session.id}.json`, JSON.stringify(found))}><${Icon} name="down2" />Export</button>
+        <button class="button" onClick=${() => exported(session.id)}><${Icon} name="down2" />Export</button>
         <button class="button" onClick=${() => copy(location.href, 'Link copied')}><${Icon} name="copy" />Link</button>
         <button class="button plain" aria-label="Delete" title="Delete" onClick=${() => setDialog('delete')}><${Icon} name="bin" /></button></div>
       <div class="row wrap totals"><${State} state=${rollup.status} live=${session.live} />${session.tags.map((tag) => html`<span key=${tag} class="badge">${tag}</span>`)}

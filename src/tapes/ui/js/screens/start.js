@@ -1,7 +1,7 @@
 // The first five minutes: what arrives, counted as it arrives; the lines that make something arrive;
 // and sample sessions for whoever wants to look first.
 import { html, useEffect, useState } from '../parts/view.js';
-import { ask, useAsk, useChanges } from '../parts/api.js';
+import { ask, useAsk, useChangesSoon } from '../parts/api.js';
 import { go } from '../parts/route.js';
 import { CopyLine, Failed, Segments } from '../parts/pieces.js';
 import * as f from '../parts/format.js';
@@ -23,7 +23,7 @@ export function Start({ again, fresh }) {
   const [way, setWay] = useState('any');
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState(null);
-  useChanges(asked.reload);
+  useChangesSoon(asked.reload);
   useEffect(() => {
     const timer = setInterval(asked.reload, 2000);
     return () => clearInterval(timer);

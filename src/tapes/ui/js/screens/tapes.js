@@ -1,6 +1,6 @@
 // Which tapes there are, and what lately was on none of them.
 import { html } from '../parts/view.js';
-import { useAsk, useChanges } from '../parts/api.js';
+import { useAsk, useChangesSoon } from '../parts/api.js';
 import { go, link, set, useRoute } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Asked, Blank, CopyLine, Icon, Text, When } from '../parts/pieces.js';
@@ -19,7 +19,7 @@ export function Screen() {
   const { params } = useRoute();
   const tapes = useAsk('/v1/tapes');
   const misses = useAsk('/v1/misses?limit=50');
-  useChanges(() => misses.reload());
+  useChangesSoon(misses.reload);
   const items = tapes.value?.items || [];
   const at = Math.min(Number(params.at ?? -1), items.length - 1);
   useKeys([

@@ -223,11 +223,27 @@ function Axis({ clock, zoom: [from, to] }) {
 // The same spans as one readable transcript, in pages.
 function Log({ trace, chosen, onChoose, keep }) {
   const [state, setState] = useState({ items: [], cursor: '' });
-  const load = (cursor) => ask(query('/v1/spans', { trace_id: trace.trace_id, payload: 'preview', sort: 'seq', direction: 'asc', limit: 200, cursor })).then(
-    (page) => setState((now) => ({ items: [...(cursor ? now.items : []), ...page.items], cursor: page.next_cursor })),
-    (problem) => setState((now) => ({ ...now, problem })),
-  );
-  useEffect(() => { load(''); }, [trace.trace_id, trace.span_count]);
+  const stop = useRef(null);
+  // From the beginning, where it grew, as many as there were: nothing that is read goes.
+  const load = async (cursor, least = 0) => {
+    stop.current?.abort();
+    stop.current = new AbortController();
+    const { signal } = stop.current;
+    let items = cursor ? state.items : [];
+    try {
+      do {
+        const page = await ask(query('/v1/spans', { trace_id: trace.trace_id, payload: 'preview', sort: 'seq', direction: 'asc', limit: 200, cursor }), { signal });
+        if (signal.aborted) return;
+        items = [...items, ...page.items];
+        cursor = page.next_cursor;
+      } while (cursor && items.length < least);
+      setState({ items, cursor });
+    } catch (problem) {
+      if (!signal.aborted) setState((now) => ({ ...now, problem }));
+    }
+  };
+  useEffect(() => { load('', state.items.length); }, [trace.trace_id, trace.span_count]);
+  useEffect(() => () => stop.current?.abort(), []);
   const at = useRef(null);
   useEffect(() => { at.current?.scrollIntoView({ block: 'nearest' }); }, [chosen, state.items.length > 0]);
   const shown = keep ? state.items.filter((span) => keep.has(span.span_id)) : state.items;
