@@ -178,3 +178,24 @@ def test_nothing_is_wider_than_a_small_window(
         page.goto(f"{addresses['api']}/{place}")
         page.locator("main").get_by_role("row").nth(1).wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_another_order_begins_at_its_top_and_its_head_keeps_the_focus(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/spans", viewport=SMALL)
+    page.get_by_role("row").nth(1).wait_for()
+    rows = page.locator(".virtual")
+    rows.evaluate("(rows) => { rows.scrollTop = 700; }")
+    page.get_by_role("button", name="Duration").focus()
+    with page.expect_response("**/v1/spans?*sort=duration_ns*"):
+        page.keyboard.press("Enter")
+    head = page.locator("[data-head=duration]")
+    expect(head).to_have_attribute("aria-sort", "descending")
+    drawn(page)
+    assert rows.evaluate("(rows) => rows.scrollTop") == 0
+    assert page.evaluate("document.activeElement.dataset.column") == "duration"
+    page.go_back()
+    expect(head).to_have_attribute("aria-sort", "none")
+    drawn(page)
+    assert rows.evaluate("(rows) => rows.scrollTop") == 700

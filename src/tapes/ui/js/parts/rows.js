@@ -154,6 +154,7 @@ export function useRows(noun, { q, sort, direction }) {
   const latest = useRef(patch);
   latest.current = patch;
 
-  const shown = state.name === name ? state : { items: [], loading: true };
+  // Until others come, the rows before stay: whoever sorts by a head still has it.
+  const shown = state.name === name ? state : { ...(kept.get(name) || { ...state, count: undefined }), loading: true, problem: null };
   return { ...shown, more, fresh: fresh.size, reload: () => setVersion((n) => n + 1), version };
 }

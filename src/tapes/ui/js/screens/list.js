@@ -30,7 +30,14 @@ export function List({ noun }) {
   const memory = `${noun} ${q} ${params.sort} ${params.dir}`;
   const [at, setAt] = useState(() => recall(memory)?.at ?? -1);
   const place = useRef(recall(memory)?.top ?? 0);
-  useEffect(() => () => remember(memory, { at, top: place.current }), [memory, at]);
+  // Another order or filter begins at its top, or where it was left.
+  const left = useRef({ memory, at });
+  const leave = () => remember(left.current.memory, { at: left.current.at, top: place.current });
+  const isOther = left.current.memory !== memory;
+  if (isOther) { leave(); place.current = recall(memory)?.top ?? 0; }
+  left.current = { memory, at: isOther ? recall(memory)?.at ?? -1 : at };
+  useEffect(() => setAt(left.current.at), [memory]);
+  useEffect(() => () => leave(), []);
   const ids = rows.items.map(idOf[noun]);
   const index = params.open ? ids.indexOf(params.open) : Math.min(at, ids.length - 1);
   const move = (by) => {
@@ -83,7 +90,7 @@ export function List({ noun }) {
         : rows.loading && !rows.items.length ? html`<${Shades} rows=${12} />`
         : !rows.items.length ? html`<${Blank} title=${`No ${noun} match`}><p>Nothing that was captured fits this filter${params.range || params.from ? ' in this time' : ''}.</p>
             <button class="button first" onClick=${() => narrow({ q: '', range: '', from: '', to: '' })}>Clear the filter</button></${Blank}>`
-        : html`<${Table} ...${{ noun, rows, columns, preferred, index, chosen, toggle, params, place }} onPick=${(i) => { setAt(i); set({ open: ids[i] }, { push: !params.open }); }} />`}
+        : html`<${Table} ...${{ noun, rows, columns, preferred, index, chosen, toggle, params, place, memory }} onPick=${(i) => { setAt(i); set({ open: ids[i] }, { push: !params.open }); }} />`}
       ${params.open && html`<${Sheet} noun=${noun} id=${params.open} row=${rows.items[ids.indexOf(params.open)]} onClose=${() => set({ open: '' })} />`}
     </div>
     ${rows.fresh > 0 && html`<button class="announce" onClick=${renew}>${noun === 'sessions' ? `${f.plural(rows.fresh, 'new session')}` : 'New or changed'} · show</button>`}
@@ -97,10 +104,11 @@ const isBad = (noun, row) => (noun === 'sessions' ? row.rollup.failed_calls + ro
 function counted(noun, rows) {
   if (!rows.count) return '';
   const all = `${f.count(rows.count.value)}${rows.count.exact ? '' : ' or more'}`;
-  return rows.count.value > rows.items.length ? `${f.count(rows.items.length)} of ${all} ${noun}` : `${all} ${noun}`;
+  const named = rows.count.value === 1 && rows.count.exact ? noun.slice(0, -1) : noun;
+  return rows.count.value > rows.items.length ? `${f.count(rows.items.length)} of ${all} ${named}` : `${all} ${named}`;
 }
 
-function Table({ noun, rows, columns, preferred, index, chosen, toggle, params, onPick, place }) {
+function Table({ noun, rows, columns, preferred, index, chosen, toggle, params, onPick, place, memory }) {
   const [trying, setTrying] = useState({});
   const sort = sortOf(noun, params);
   const { utc } = preferred;
@@ -114,7 +122,7 @@ function Table({ noun, rows, columns, preferred, index, chosen, toggle, params, 
   };
   const head = html`<${Heads} ...${{ noun, columns, preferred, sort, params, setTrying }} />`;
   return html`<div class="tablebox">
-    <${Virtual} count=${rows.items.length} height=${HEIGHT} row=${row} head=${head} style=${gridOf(noun, columns, preferred, trying)} outer=${aboutOf(noun, rows.count)} at=${index} start=${place.current}
+    <${Virtual} count=${rows.items.length} height=${HEIGHT} row=${row} head=${head} style=${gridOf(noun, columns, preferred, trying)} outer=${aboutOf(noun, rows.count)} at=${index} start=${place.current} of=${memory}
       onScroll=${(top) => { place.current = top; }} onEnd=${rows.more}
       extra=${rows.tail ? html`<${Failed} problem=${rows.tail} retry=${rows.more} />` : rows.cursor && html`<p class="faint more">more rows are read as you scroll</p>`} /></div>`;
 }
