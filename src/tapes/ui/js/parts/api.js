@@ -257,11 +257,14 @@ async function run() {
   running = true;
   let wait = 500;
   for (;;) {
+    let isThere = false; // a server that refuses is not gone
     try {
       await listenOnce(() => { wait = 500; });
-    } catch { /* said by the state of the connection */ }
+    } catch (error) {
+      isThere = error instanceof Problem && error.status > 0;
+    }
     isStreaming = false;
-    connected('lost');
+    connected(isThere ? 'waiting' : 'lost');
     await new Promise((done) => setTimeout(done, wait));
     wait = Math.min(wait * 2, 10_000);
   }

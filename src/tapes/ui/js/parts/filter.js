@@ -1,7 +1,7 @@
 // One filter: a field with completion, the same filter as chips, and the range of time.
 import { html, useEffect, useMemo, useRef, useState, useSettled, useStore } from './view.js';
 import { calm, query, useAsk } from './api.js';
-import { Icon } from './pieces.js';
+import { Icon, Text } from './pieces.js';
 
 // The parts of a query at its top level, with where they stand. Brackets stay one part.
 export function partsOf(text) {
@@ -112,7 +112,7 @@ export function Filter({ noun, value, onChange, problem }) {
 
 const Chips = ({ value, onChange }) => html`<ul class="chips" aria-label="The filter's parts">${partsOf(value).map((part) => (part.text === 'OR'
   ? html`<li key=${part.begin} class="faint">or</li>`
-  : html`<li key=${part.begin} class=${part.text.startsWith('-') ? 'not' : ''}><bdi>${part.text}</bdi>
+  : html`<li key=${part.begin} class=${part.text.startsWith('-') ? 'not' : ''}><${Text}>${part.text}</${Text}>
       <button aria-label=${`Remove ${part.text}`} onClick=${() => onChange(without(value, part))}><${Icon} name="close" /></button></li>`))}
   <li class="bare"><button class="linklike" onClick=${() => onChange('')}>Clear</button></li></ul>`;
 

@@ -63,8 +63,13 @@ function Whole({ found, asked, params }) {
   const wanted = params.turn && !traces.some((each) => each.trace.trace_id === params.turn) ? spans.find((span) => String(span.raw_turn_id) === params.turn)?.trace_id : params.turn;
   const at = Math.max(0, traces.findIndex((each) => each.trace.trace_id === wanted));
   const chosen = model.byId.get(params.span) || spans.find((span) => String(span.raw_turn_id) === params.turn && span.kind === 'llm');
-  const first = traces.length > most && !wanted ? traces.length - most : Math.max(0, Math.min(at, traces.length - most));
-  const shown = traces.slice(first, first + Math.max(most, 1));
+  // Where somebody reads from the newest turns, those that come go below: the first that is shown stays.
+  const begun = useRef('');
+  let first = traces.length > most && !wanted ? traces.length - most : Math.max(0, Math.min(at, traces.length - most));
+  const held = follow || wanted ? -1 : traces.findIndex((each) => each.trace.trace_id === begun.current);
+  if (held >= 0) first = Math.min(first, held);
+  begun.current = traces[first]?.trace.trace_id ?? '';
+  const shown = wanted ? traces.slice(first, first + Math.max(most, 1)) : traces.slice(first);
   const bring = (id, smooth) => box.current?.querySelector(`[data-trace="${CSS.escape(id)}"]`)?.scrollIntoView({ block: 'start', behavior: smooth && !matchMedia('(prefers-reduced-motion: reduce)').matches ? 'smooth' : 'auto' });
   const turnTo = (i) => {
     const next = traces[Math.max(0, Math.min(traces.length - 1, i))];
