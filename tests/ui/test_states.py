@@ -99,7 +99,7 @@ def test_a_session_shows_what_a_step_holds_and_what_is_missing_in_it(
     addresses: dict[str, str], open_page: Open
 ) -> None:
     page = opened_at(open_page, addresses["api"], "#/sessions?q=unfinished", 30)
-    page.get_by_role("row").filter(has_text="unfinished").get_by_role("link").click()
+    page.get_by_role("row").filter(has_text="plan the journey").get_by_role("link").click()
     turn = page.get_by_role("feed", name="Turns")
     expect(turn.get_by_text(f"{NOT_RECEIVED} was not received")).to_be_visible()
     expect(turn.get_by_role("button", name="book")).to_be_visible()
@@ -143,7 +143,7 @@ READ = """async (text) => {
     if (part) to.enqueue(part); else to.close();
   } }));
   try {
-    return JSON.stringify(await jsonInPieces(answer, 'spans'));
+    return JSON.stringify((await jsonInPieces(answer, 'spans')).value);
   } catch (error) {
     if (error instanceof SyntaxError) return null;
     throw error;
