@@ -80,16 +80,21 @@ def stats_of(path: str | os.PathLike[str], price: Price, progress: Progress = si
     kind = kind_of_existing(path)
     priced = never_missing(price)
     recorded, keys = _recorded(path, priced, progress)
-    tape = open_tape(path)
-    try:
-        runs = tuple(runs_of(tape))
-        saved = savings(_hits(tape, runs), priced)
-    finally:
-        tape.close()
+    runs, saved = replayed_from(path, priced)
     latest = latest_used(runs, 1)
     unused = None if latest is None else len(keys - latest)
     spent = tuple(spend for spend in spends_on(path) if spend.state != "returned")
     return Stats(os.fspath(path), kind, recorded, runs, saved, spent, unused)
+
+
+def replayed_from(path: str | os.PathLike[str], price: Price) -> tuple[tuple[Run, ...], Savings]:
+    """The runs that are kept of a tape, and what their answers saved. Raises UnreadableTape."""
+    tape = open_tape(path)
+    try:
+        runs = tuple(runs_of(tape))
+        return runs, savings(_hits(tape, runs), never_missing(price))
+    finally:
+        tape.close()
 
 
 def never_missing(price: Price) -> Price:

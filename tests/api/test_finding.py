@@ -106,6 +106,13 @@ def test_a_histogram_counts_every_row_once(client: httpx.Client) -> None:
         assert len(found["bars"]) <= 7
 
 
+def test_a_histogram_of_spans_does_not_count_as_spent_what_a_tape_answered(
+    client: httpx.Client,
+) -> None:
+    [bar] = got(client, "/v1/histogram/spans", q="outcome:replayed", parts=1)["bars"]
+    assert bar["cost_usd"] == 0
+
+
 def test_a_histogram_follows_the_filter(client: httpx.Client) -> None:
     found = got(client, "/v1/histogram/sessions", q="has:tool_error")
     assert [(bar["rows"], bar["failed"]) for bar in found["bars"]] == [(1, 1)]

@@ -12,7 +12,7 @@ import pytest
 
 from tapes.access import token_hash
 from tapes.api.keys import Keys
-from tapes.cassette import Cassette, Refusal
+from tapes.cassette import Cassette, Play, Refusal
 from tapes.exchange import Request
 from tapes.rows import Outcome, RawTurn
 from tapes.store.sqlite import open_sqlite
@@ -49,6 +49,23 @@ def test_the_tapes_below_the_folder_are_listed(asked: dict[str, Any], in_tmp_pat
     with served(open_sqlite(in_tmp_path / "log.db")) as client:
         (tape,) = got(client, "/v1/tapes")["items"]
         assert (tape["path"], tape["answers"], tape["problem"]) == (TAPE, 6, None)
+        assert tape["replayed"] is None  # no run has ended: that is unknown, not zero
+
+
+def test_the_list_of_tapes_says_what_their_runs_did(
+    asked: dict[str, Any], in_tmp_path: Path
+) -> None:
+    with served(open_sqlite(in_tmp_path / "log.db")) as client:
+        for runs in (1, 2):
+            with Cassette(TAPE, "replay") as cassette:
+                first = next(iter(cassette.tape.exchanges()))
+                assert isinstance(cassette.decide(first.request), Play)
+                assert isinstance(cassette.decide({"model": "nobody"}), Refusal)
+            (tape,) = got(client, "/v1/tapes")["items"]
+            did, whole = tape["replayed"], got(client, "/v1/tapes/contents", tape=TAPE)
+            assert (did["runs"], did["served"], did["refused"]) == (runs, runs, runs)
+            assert did["saved"] == whole["saved"]
+            assert did["saved"]["calls"] == runs
 
 
 def test_a_tape_tells_what_was_served_and_what_nobody_used(

@@ -238,7 +238,7 @@ def test_the_first_five_minutes(from_nothing: dict[str, str], open_page: Open) -
     page.keyboard.press("Escape")
     address = page.url
     page.get_by_role("button", name="Delete").click()
-    expect(page.get_by_text("8 captured calls")).to_be_visible()
+    expect(page.get_by_text("8 records")).to_be_visible()
     page.get_by_role("button", name="Delete for good").click()
     expect(page.get_by_role("row").filter(has_text=LISBON).first).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="Half a cent")).to_have_count(0)

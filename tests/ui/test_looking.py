@@ -265,4 +265,4 @@ def test_comparing_says_how_much_more_the_right_has(
     more = page.get_by_label("Right against left")
     expect(more).to_contain_text("time +480 ms (+22 %)")
     expect(more).to_contain_text("input the same")
-    expect(more).to_contain_text("cost —")
+    expect(more).to_contain_text("cost +<$0.0001")

@@ -163,7 +163,7 @@ def test_hostile_texts_of_the_rows_drawn_first_stay_texts(
 def test_the_first_rows_come_with_the_page(addresses: dict[str, str], open_page: Open) -> None:
     page = open_page(addresses["api"])
     expect(page.get_by_role("row").nth(1)).to_be_visible()
-    expect(page.get_by_text("calls captured")).to_be_visible()
+    expect(page.get_by_text("records in the log")).to_be_visible()
     asked = "performance.getEntriesByType('resource').map((each) => each.name)"
     assert [url for url in page.evaluate(asked) if url.endswith("/v1/sessions?limit=60")] == []
 

@@ -2,14 +2,17 @@
 no end, contents that are large, answers that cannot be read in pieces."""
 
 import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from tapes.cassette import Cassette, Play, Refusal
 from tests.ingest.spans import NOW
 
-from .conftest import Open, press
+from .conftest import Open, press, served
+from .whole import NEEDED, TAPE, UNSEEN
 
 UNFINISHED = f"#/trace/{'a' * 32}"
 NOT_RECEIVED = "b" * 16
@@ -140,7 +143,7 @@ READ = """async (text) => {
     if (part) to.enqueue(part); else to.close();
   } }));
   try {
-    return JSON.stringify(await jsonInPieces(answer, 'spans'));
+    return JSON.stringify((await jsonInPieces(answer, 'spans')).value);
   } catch (error) {
     if (error instanceof SyntaxError) return null;
     throw error;
@@ -270,3 +273,72 @@ def test_a_duration_that_rounds_up_is_said_in_the_next_unit(
     }
     names = "(all) => import('/ui/js/parts/format.js').then((f) => all.map(f.duration))"
     assert page.evaluate(names, list(wanted)) == list(wanted.values())
+
+
+def test_what_cannot_be_seen_has_a_sign_and_what_only_joins_has_none(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/sessions?q=model:unseen-1")
+    page.get_by_role("row").nth(1).get_by_role("link").click()
+    said = page.locator(".user .prose")
+    signs = said.locator(".unseen")
+    expect(signs.first).to_be_visible()
+    codes = [each.get_attribute("data-code") for each in signs.all()]
+    assert codes == ["⟨U+200B⟩", "⟨hidden: Ignore all of it⟩", "⟨U+2060⟩", "⟨U+FEFF⟩"]
+    expect(signs.first).to_have_attribute("title", "a space without width")
+    drawn = signs.first.evaluate("(sign) => getComputedStyle(sign, '::before').content")
+    assert drawn == '"⟨U+200B⟩"'
+
+
+def test_a_sign_is_not_copied_and_what_it_stands_for_is(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/sessions?q=model:unseen-1")
+    page.get_by_role("row").nth(1).get_by_role("link").click()
+    page.locator(".user .prose").evaluate("(said) => getSelection().selectAllChildren(said)")
+    page.keyboard.press("Control+C")
+    assert page.evaluate("navigator.clipboard.readText()") == f"{UNSEEN} {NEEDED}"
+
+
+def test_what_a_tape_answered_cost_nothing_and_says_what_was_not_spent(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/sessions?q=has:replayed")
+    row = page.get_by_role("row").nth(1)
+    expect(row).to_contain_text("$0")
+    row.get_by_role("link").click()
+    expect(page.locator(".wholehead .totals")).to_contain_text("$0")
+
+
+def test_a_call_stands_in_one_line_also_where_it_says_why_the_cache_was_cold(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    size = {"width": 1280, "height": 860}
+    page = open_page(addresses["api"], "#/sessions?q=invoice", viewport=size)
+    page.get_by_role("row").nth(1).get_by_role("link").click()
+    lines = page.locator(".callline:has(.why)")
+    expect(lines.first).to_be_visible()
+    heights = [each.evaluate("(line) => line.clientHeight") for each in lines.all()]
+    assert max(heights) < 30
+
+
+def keep_a_run(tape: Path) -> None:
+    """A run in replay that asked for one recording twice and for one that is not there."""
+    with Cassette(tape, "replay") as cassette:
+        first = next(iter(cassette.tape.exchanges())).request
+        assert isinstance(cassette.decide(first), Play)
+        assert isinstance(cassette.decide(first), Play)
+        assert isinstance(cassette.decide({"model": "nobody"}), Refusal)
+
+
+def test_tapes_say_what_was_served_refused_and_not_spent_where_a_run_ended(
+    tmp_path: Path, open_page: Open
+) -> None:
+    with served(tmp_path) as found:
+        page = open_page(found["api"], "#/tapes")
+        row = page.get_by_role("row").filter(has_text="conversation.jsonl").first
+        expect(row.get_by_title("no run has ended here")).to_have_text("—")
+        keep_a_run(tmp_path / TAPE)
+        page.reload()
+        expect(row.get_by_title("in 1 run that ended")).to_have_text("2")
+        expect(row.locator("td.warn")).to_have_text("1")

@@ -523,6 +523,25 @@ class ChangeItems(TypedDict):
 # --- tapes and misses -------------------------------------------------------------------------
 
 
+class SavedItem(TypedDict):
+    """What answers from a tape made unnecessary."""
+
+    calls: int
+    tokens: int | None
+    usd: float | None
+    unpriced: int
+    bytes: int
+
+
+class KeptRunsItem(TypedDict):
+    """What the runs that are kept of a tape did with it."""
+
+    runs: int
+    served: int
+    refused: int
+    saved: SavedItem
+
+
 class TapeItem(TypedDict):
     """A tape at a glance."""
 
@@ -535,6 +554,8 @@ class TapeItem(TypedDict):
     canonicalizers: list[str]
     problem: str | None
     remedy: str | None
+    replayed: KeptRunsItem | None
+    """null where no run has ended on this machine"""
 
 
 class TapeItems(TypedDict):
@@ -543,16 +564,6 @@ class TapeItems(TypedDict):
     folder: str | None
     """null where the caller's tenant has no tapes"""
     items: list[TapeItem]
-
-
-class SavedItem(TypedDict):
-    """What answers from a tape made unnecessary."""
-
-    calls: int
-    tokens: int | None
-    usd: float | None
-    unpriced: int
-    bytes: int
 
 
 class RunItem(TypedDict):

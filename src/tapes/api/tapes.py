@@ -18,11 +18,13 @@ from tapes.api.asking import Cursor, LimitOf, TheCaller, TheCore, TheProject
 from tapes.api.items import turn_item
 from tapes.api.models import (
     ExplanationItem,
+    KeptRunsItem,
     MissItem,
     MissPage,
     NearItem,
     RecordingItem,
     SaidItem,
+    SavedItem,
     SinceItem,
     TapeItem,
     TapeItems,
@@ -46,9 +48,9 @@ from tapes.providers.reading import read
 from tapes.providers.reduced import blocks_of
 from tapes.providers.turn import Message, Text, Turn
 from tapes.providers.usage import Usage
-from tapes.report import runs_of
+from tapes.report import Savings, runs_of
 from tapes.rows import NO_ORG, Outcome, RawTurn, time_text
-from tapes.stats import latest_used, stats_of
+from tapes.stats import latest_used, replayed_from, stats_of
 from tapes.store.base import MOST, Ask, Project
 from tapes.store.filters import Some, is_
 from tapes.summary import request_json, said_in, summary_of, what_of
@@ -113,6 +115,41 @@ def _tape_item(path: str, where: str) -> TapeItem:
         "canonicalizers": list(glance.canonicalizers),
         "problem": None if glance.error is None else glance.error.message,
         "remedy": None if glance.error is None else glance.error.remedy,
+        "replayed": None if glance.error is not None else _replayed(where),
+    }
+
+
+def _replayed(where: str) -> KeptRunsItem | None:
+    """What the runs that are kept did; None where there is none, or they cannot be read."""
+    try:
+        tape = open_tape(where)
+        try:
+            runs = runs_of(tape)
+        finally:
+            tape.close()
+        return _in_sum(where, _stamp(where), runs[0].ended, len(runs)) if runs else None
+    except TapesError:
+        return None
+
+
+@lru_cache(maxsize=500)
+def _in_sum(where: str, _stamp: tuple[float, int], _ended: float, _runs: int) -> KeptRunsItem:
+    runs, saved = replayed_from(where, _price)
+    return {
+        "runs": len(runs),
+        "served": sum(sum(run.hits.values()) for run in runs),
+        "refused": sum(run.counts.get("refused", 0) for run in runs),
+        "saved": _saved_item(saved),
+    }
+
+
+def _saved_item(saved: Savings) -> SavedItem:
+    return {
+        "calls": saved.calls,
+        "tokens": saved.tokens,
+        "usd": None if saved.usd is None else float(saved.usd),
+        "unpriced": saved.unpriced,
+        "bytes": saved.bytes,
     }
 
 
@@ -158,13 +195,7 @@ def get_tape(
         "refused": stats.total("refused"),
         "live": stats.total("live"),
         "since": _since(project, where, max((run.ended for run in runs), default=0.0)),
-        "saved": {
-            "calls": stats.saved.calls,
-            "tokens": stats.saved.tokens,
-            "usd": None if stats.saved.usd is None else float(stats.saved.usd),
-            "unpriced": stats.saved.unpriced,
-            "bytes": stats.saved.bytes,
-        },
+        "saved": _saved_item(stats.saved),
         "unused": stats.unused,
         "expired": sum(row["expired"] for row in rows),
         "runs": [

@@ -9,12 +9,12 @@ import binascii
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from functools import cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    Column,
     ColumnElement,
     Connection,
     Dialect,
@@ -26,6 +26,7 @@ from sqlalchemy import (
     case,
     exists,
     func,
+    literal,
     or_,
     select,
     text,
@@ -33,7 +34,7 @@ from sqlalchemy import (
 )
 
 from tapes.errors import BadCursor, BadQuery
-from tapes.rows import Span, Trace
+from tapes.rows import Outcome, Span, Trace
 from tapes.store.base import (
     MOST,
     Ask,
@@ -111,13 +112,18 @@ _LAST_SEQ = select(clocks.c.seq).where(clocks.c.org_id == bindparam("org"))
 
 _Asked = ColumnElement[bool] | TextClause
 # What a histogram counts: which rows failed, and what they cost.
-_SPREAD: Mapping[Noun, tuple[ColumnElement[bool], Column[Any]]] = {
+# What a span cost by its price was not spent where a tape answered it.
+_SPENT = case(
+    (spans.c.outcome == Outcome.REPLAYED, literal(Decimal(0), spans.c.cost_usd.type)),
+    else_=spans.c.cost_usd,
+)
+_SPREAD: Mapping[Noun, tuple[ColumnElement[bool], ColumnElement[Any]]] = {
     Noun.SESSIONS: (
         or_(sessions.c.failed_calls > 0, sessions.c.tool_error_count > 0),
         sessions.c.total_cost_usd,
     ),
     Noun.TRACES: (traces.c.status == "error", traces.c.total_cost_usd),
-    Noun.SPANS: (spans.c.status == "error", spans.c.cost_usd),
+    Noun.SPANS: (spans.c.status == "error", _SPENT),
 }
 
 

@@ -1,8 +1,8 @@
 // The frame around every screen: tabs, search, connection, theme; and which screen the address means.
-import { html, render, useEffect, useErrorBoundary, useState, useStore } from './parts/view.js';
+import { html, render, useEffect, useErrorBoundary, useRef, useState, useStore } from './parts/view.js';
 import { prefer, prefs } from './parts/prefs.js';
 import { go, link, route, useRoute } from './parts/route.js';
-import { calm, calmDown, connection, giveToken, tokenAsked, useAsk, useChanges } from './parts/api.js';
+import { calm, calmDown, connection, giveToken, tokenAsked, useAsk, useChangesSoon } from './parts/api.js';
 import { known, useKeys } from './parts/keys.js';
 import { endWaiting } from './parts/waiting.js';
 import { Blank, Dialog, Icon, Mark, copy, toast } from './parts/pieces.js';
@@ -53,6 +53,14 @@ function App() {
   ]);
   const close = () => setDialog('');
   useEffect(endWaiting, []);
+  // What had the focus may be gone with the screen before: keys go on in the new one.
+  const place = path.join('/');
+  const before = useRef(place);
+  useEffect(() => {
+    if (before.current === place) return;
+    before.current = place;
+    if (document.activeElement === document.body) document.querySelector('main')?.focus({ preventScroll: true });
+  }, [place]);
   return html`
     <a class="skip button first" href="#main" onClick=${(event) => { event.preventDefault(); document.querySelector('main').focus(); }}>To the content</a>
     <${Bar} current=${UNDER[name] || name} onKeys=${() => setDialog('keys')} />
@@ -135,14 +143,14 @@ function Foot() {
 // What capture lost or holds back, where people look.
 function Status() {
   const asked = useAsk(useStore(calm) ? '/v1/status' : '');
-  useChanges(() => setTimeout(asked.reload, 400));
+  useChangesSoon(asked.reload, 400);
   const counts = asked.value?.counts;
   if (!counts) return null;
   const drops = Object.values(counts.drops || {}).reduce((sum, n) => sum + n, 0);
   const turns = Object.values(counts.state || {}).reduce((sum, n) => sum + n, 0);
   const { sessions: waiting = 0, failed = 0 } = counts.waiting || {};
   return html`<div class="status">
-    <span>${f.plural(turns, 'call')} captured</span>
+    <span title="calls, spans and lines of transcripts, each as it came">${f.plural(turns, 'record')} in the log</span>
     ${waiting > 0 && html`<span class="warn">${f.plural(waiting, 'session')} being read</span>`}
     ${failed > 0 && html`<span class="bad">${f.plural(failed, 'session')} cannot be read</span>`}
     <span class=${drops ? 'bad' : ''} title="captured calls that could not be kept whole or read">${f.plural(drops, 'drop')}</span></div>`;

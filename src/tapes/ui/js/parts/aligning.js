@@ -14,10 +14,14 @@ const MOST = 2500;
 export function align(left, right) {
   const a = left.slice(0, MOST);
   const b = right.slice(0, MOST);
-  const [says, saysToo] = [a.map(sayingOf), b.map(sayingOf)];
+  // Numbers for texts: each pair is compared, and texts may be long.
+  const numbers = new Map();
+  const numberOf = (text) => numbers.get(text) ?? numbers.set(text, numbers.size).get(text);
+  const [says, saysToo] = [a, b].map((each) => each.map((span) => numberOf(sayingOf(span))));
+  const [shapes, shapesToo] = [a, b].map((each) => each.map((span) => numberOf(shapeOf(span))));
   const wide = b.length + 1;
   const best = new Float32Array((a.length + 1) * wide);
-  const gain = (i, j) => (says[i] === saysToo[j] ? 2 : shapeOf(a[i]) === shapeOf(b[j]) ? 1 : -1);
+  const gain = (i, j) => (says[i] === saysToo[j] ? 2 : shapes[i] === shapesToo[j] ? 1 : -1);
   for (let i = a.length - 1; i >= 0; i -= 1) {
     for (let j = b.length - 1; j >= 0; j -= 1) {
       best[i * wide + j] = Math.max(best[(i + 1) * wide + j + 1] + gain(i, j), best[(i + 1) * wide + j], best[i * wide + j + 1]);

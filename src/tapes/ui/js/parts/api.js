@@ -29,6 +29,7 @@ function token() {
 }
 
 export function giveToken(text) {
+  if (text !== token()) forget(); // what one may read another may not
   try {
     sessionStorage.setItem(TOKEN, text);
   } catch { /* it holds for the next question only */ }
@@ -52,8 +53,26 @@ function withToken(headers = {}) {
 // --- questions
 
 export const connection = makeStore({ state: 'waiting', since: Date.now() });
-const seen = new Map(); // address → {tag, value}; the oldest is forgotten first
+const seen = new Map(); // address → {tag, value, size}; the oldest is forgotten first
 const MOST = 300;
+const MOST_CHARACTERS = 40e6;
+let held = 0; // characters of the answers that are kept
+const forgetting = new Set([() => { seen.clear(); held = 0; }]);
+const forget = () => forgetting.forEach((each) => each());
+export const onForget = (each) => forgetting.add(each);
+
+function drop(address) {
+  held -= seen.get(address)?.size ?? 0;
+  seen.delete(address);
+}
+
+function keep(address, answer) {
+  drop(address);
+  if (answer.size > MOST_CHARACTERS / 2) return;
+  seen.set(address, answer);
+  held += answer.size;
+  while (seen.size > MOST || held > MOST_CHARACTERS) drop(seen.keys().next().value);
+}
 
 function connected(state) {
   if (connection.get().state !== state) connection.set({ state, since: Date.now() });
@@ -82,11 +101,27 @@ export async function ask(address, { method = 'GET', body, headers = {}, signal,
   const sent = withToken({ accept: 'application/json', ...headers });
   if (known) sent['if-none-match'] = known.tag;
   if (body !== undefined) sent['content-type'] = 'application/json';
-  let answer;
+  const answer = await fetched(address, { method, headers: sent, signal, body: body === undefined ? undefined : JSON.stringify(body) });
+  if (connection.get().state === 'lost') connected(isStreaming ? 'live' : 'waiting');
+  if (answer.status === 304 && known) return known.value;
+  if (answer.status === 401 && (await askForToken(token() ? 'wrong' : 'missing'))) {
+    return ask(address, { method, body, headers, signal, long });
+  }
+  if (!answer.ok) {
+    if (method === 'GET' && [401, 403, 404, 410].includes(answer.status)) drop(address);
+    throw await problemOf(answer);
+  }
+  const { value, size } = await valueOf(answer, long);
+  const tag = answer.headers.get('etag');
+  if (method === 'GET' && tag) {
+    keep(address, { tag, value, size });
+  }
+  return value;
+}
+
+async function fetched(address, options) {
   try {
-    answer = await fetch(address, {
-      method, headers: sent, signal, body: body === undefined ? undefined : JSON.stringify(body),
-    });
+    return await fetch(address, options);
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     connected('lost');
@@ -96,40 +131,32 @@ export async function ask(address, { method = 'GET', body, headers = {}, signal,
       detail: 'The server does not answer.', remedy: 'Is it still running? It is started with: tapes serve',
     });
   }
-  if (connection.get().state === 'lost') connected(isStreaming ? 'live' : 'waiting');
-  if (answer.status === 304 && known) return known.value;
-  if (answer.status === 401 && (await askForToken(token() ? 'wrong' : 'missing'))) {
-    return ask(address, { method, body, headers, signal, long });
-  }
-  const value = await valueOf(answer, long);
+}
+
+async function problemOf(answer) {
+  const { value } = await valueOf(answer);
   const again = () => { isDeclined = false; };
-  if (!answer.ok) throw new Problem({ status: answer.status, again, ...(value && value.detail ? value : {
+  return new Problem({ status: answer.status, again, ...(value && value.detail ? value : {
     title: `${answer.status}`, detail: `The server answered ${answer.status} ${answer.statusText}`,
   }) });
-  const tag = answer.headers.get('etag');
-  if (method === 'GET' && tag) {
-    seen.delete(address);
-    seen.set(address, { tag, value });
-    if (seen.size > MOST) seen.delete(seen.keys().next().value);
-  }
-  return value;
 }
 
 async function valueOf(answer, long) {
-  if (answer.status === 204) return null;
+  if (answer.status === 204) return { value: null, size: 0 };
   if (answer.ok && long) return jsonInPieces(answer, long);
   const text = await answer.text();
   try {
-    return JSON.parse(text);
+    return { value: JSON.parse(text), size: text.length };
   } catch {
-    if (!answer.ok) return null;
+    if (!answer.ok) return { value: null, size: 0 };
     throw new Problem({ status: answer.status, detail: 'The answer is no JSON.' });
   }
 }
 
-export async function bytesOf(address) {
-  const answer = await fetch(address, { headers: withToken() });
-  if (!answer.ok) throw new Problem({ status: answer.status, ...(await valueOf(answer)) });
+export async function bytesOf(address, { signal } = {}) {
+  const answer = await fetched(address, { headers: withToken(), signal });
+  if (answer.status === 401 && (await askForToken(token() ? 'wrong' : 'missing'))) return bytesOf(address, { signal });
+  if (!answer.ok) throw await problemOf(answer);
   return new Uint8Array(await answer.arrayBuffer());
 }
 
@@ -143,12 +170,17 @@ export function query(path, params) {
 
 export const at = (...parts) => parts.map(encodeURIComponent).join('/');
 
-// An answer while a part of the page is shown. What was there stays until the new one has come.
+// An answer while a part of the page is shown. What was there stays until the new one has come. To
+// reload while an answer is on its way is to ask once more when it has come: however often something
+// changes, there is always an answer that arrives.
 export function useAsk(address, { again = 0, long } = {}) {
   const [state, set] = useState({ address, value: seen.get(address)?.value, problem: null, loading: Boolean(address) });
   const [times, setTimes] = useState(0);
   const last = useRef(address);
+  const under = useRef({ way: false, again: false });
   useEffect(() => {
+    const mine = { way: Boolean(address), again: false };
+    under.current = mine;
     if (!address) {
       set({ address, value: undefined, problem: null, loading: false });
       return undefined;
@@ -158,18 +190,23 @@ export function useAsk(address, { again = 0, long } = {}) {
     last.current = address;
     set((now) => ({ address, value: seen.get(address)?.value ?? (keep ? now.value : undefined), problem: null, loading: true }));
     ask(address, { signal: stop.signal, long }).then(
-      (value) => set({ address, value, problem: null, loading: false }),
-      (problem) => {
-        if (problem.name !== 'AbortError') set((now) => ({ ...now, problem, loading: false }));
-      },
-    );
+      (value) => stop.signal.aborted || set({ address, value, problem: null, loading: false }),
+      (problem) => stop.signal.aborted || set((now) => ({ ...now, problem, loading: false })),
+    ).finally(() => {
+      mine.way = false;
+      if (mine.again && !stop.signal.aborted) setTimes((n) => n + 1);
+    });
     return () => stop.abort();
   }, [address, times, again]);
   // What failed because nobody answered is asked again as soon as somebody does.
   const isUnreachable = state.problem?.code === 'unreachable';
   useEffect(() => (isUnreachable ? connection.watch(({ state: now }) => now !== 'lost' && setTimes((n) => n + 1)) : undefined), [isUnreachable]);
   const shown = state.address === address ? state : { value: seen.get(address)?.value, problem: null, loading: true };
-  return { ...shown, reload: () => setTimes((n) => n + 1) };
+  const reload = () => {
+    if (under.current.way) under.current.again = true;
+    else setTimes((n) => n + 1);
+  };
+  return { ...shown, reload };
 }
 
 // A stream may outlive a moment without a network: then nobody else finds out that it is over.
@@ -206,15 +243,28 @@ export function useChanges(listen) {
   }, []);
 }
 
+// What is changed often is asked for now and then.
+export function useChangesSoon(listen, ms = 300) {
+  const timer = useRef(0);
+  useChanges((change) => { timer.current ||= setTimeout(() => { timer.current = 0; listen(change); }, ms); });
+  useEffect(() => () => clearTimeout(timer.current), []);
+}
+
+// Who is never on the screen listens too, as long as somebody who is does.
+export const onChange = (listen) => listeners.add(listen);
+
 async function run() {
   running = true;
   let wait = 500;
   for (;;) {
+    let isThere = false; // a server that refuses is not gone
     try {
       await listenOnce(() => { wait = 500; });
-    } catch { /* said by the state of the connection */ }
+    } catch (error) {
+      isThere = error instanceof Problem && error.status > 0;
+    }
     isStreaming = false;
-    connected('lost');
+    connected(isThere ? 'waiting' : 'lost');
     await new Promise((done) => setTimeout(done, wait));
     wait = Math.min(wait * 2, 10_000);
   }

@@ -19,7 +19,7 @@ export function Card({ trace, spans, model, before, chosen, onChoose, onFork, nu
   return html`<article class=${`card ${isCurrent ? 'current' : ''}`} id=${`turn-${number}`} data-trace=${trace.trace_id} aria-label=${`Turn ${number}`}>
     <header><span class="turnno tnum">${number}</span><${When} at=${trace.started_at} />
       <span class="grow" /><span class="row wrap facts2">${bad > 0 && html`<span class="badge bad"><${Icon} name="error" />${f.plural(bad, 'error')}</span>`}${trace.missing_count > 0 && html`<span class="badge warn">${trace.missing_count} missing</span>`}
-      <span><${Duration} ns=${trace.duration_ns} /></span><span><${Tokens} input=${trace.usage.input_tokens} cached=${trace.usage.cache_read_tokens} output=${trace.usage.output_tokens} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} /></span>
+      <span><${Duration} ns=${trace.duration_ns} /></span><span><${Tokens} input=${trace.usage.input_tokens} cached=${trace.usage.cache_read_tokens} output=${trace.usage.output_tokens} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} replayed=${spans.filter((span) => span.outcome === 'replayed').length} /></span>
       <a href=${link(['trace', trace.trace_id], { span: spans.some((span) => span.span_id === chosen) ? chosen : '' })}>${f.plural(trace.span_count, 'span')}</a>
       ${callsOf(spans).length > 0 && html`<button class="linklike forkline" aria-label="Fork from here" title="Fork from here (f)" onClick=${onFork}><${Icon} name="fork" />Fork</button>`}</span></header>
     ${(trace.user_prompt || trace.synthetic) && html`<div class="user"><span class="who">${trace.synthetic ? trace.synthetic : 'User'}</span><${Long} text=${trace.user_prompt || '(begins without a prompt of a user)'} limit=${3000} /></div>`}
@@ -27,12 +27,12 @@ export function Card({ trace, spans, model, before, chosen, onChoose, onFork, nu
 }
 
 // Texts come cut at first; the whole is asked for where somebody reads on.
-const isCut = (value) => (typeof value === 'string' ? value.length === 513 && value.endsWith('…')
+const isCut = (value) => (typeof value === 'string' ? value.endsWith('…') && value.length >= 513 && value.length <= 1025 && [...value].length === 513
   : value !== null && typeof value === 'object' && Object.values(value).some(isCut));
 
 function useWhole(span, wanted) {
   const cut = span.payload === 'preview' && (isCut(span.output) || isCut(span.input));
-  const asked = useAsk(cut && wanted ? `/v1/${path('traces', span.trace_id, 'spans', span.span_id)}` : '');
+  const asked = useAsk(cut && wanted ? `/v1/${path('traces', span.trace_id, 'spans', span.span_id)}` : '', { again: `${span.status} ${span.duration_ns}` });
   return { span: asked.value || span, cut: cut && !asked.value, loading: asked.loading };
 }
 
@@ -64,8 +64,8 @@ function Call({ span, before, chosen, onChoose }) {
     ${span.children.length > 0 && html`<${Steps} spans=${span.children} ...${{ before, chosen, onChoose }} />`}
     <button class="callline" aria-pressed=${String(span.span_id === chosen)} onClick=${() => onChoose(span)}><${Icon} name="llm" /><${Text} class="cut">${span.model || span.name}</${Text}>
       <span class="faint tnum">${f.brief(span.usage?.prompt_tokens)} in</span>${span.usage?.cache_read_input_tokens > 0 && html`<span class="share" title=${`${f.percent(span.usage.cache_read_input_tokens, span.usage.prompt_tokens)} from the cache`}><i style=${{ width: `${(100 * span.usage.cache_read_input_tokens) / span.usage.prompt_tokens}%` }} /></span>`}<span class="faint tnum">${f.brief(span.usage?.completion_tokens)} out</span>
-      ${cache && html`<${CacheBadge} cache=${cache} />`}${cache?.state === 'cold' && html`<span class="faint cut">${cache.why}</span>`}
-      <span class="tail"><${Outcome} outcome=${span.outcome} />${span.cost_usd != null && html`<span class="tnum">${f.money(span.cost_usd)}</span>`}<span class="faint tnum">${lasting(span)}</span></span></button></div>`;
+      ${cache && html`<${CacheBadge} cache=${cache} />`}${cache?.state === 'cold' && html`<span class="faint cut why" title=${cache.why}>${cache.why}</span>`}
+      <span class="tail"><${Outcome} outcome=${span.outcome} />${span.cost_usd != null && html`<span class="tnum"><${Cost} usd=${f.spentOn(span)} saved=${f.savedOn(span)} /></span>`}<span class="faint tnum">${lasting(span)}</span></span></button></div>`;
 }
 
 function Tool({ span, chosen, onChoose, before }) {

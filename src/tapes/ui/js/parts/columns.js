@@ -18,10 +18,10 @@ const HOW = {
   completed: 'its last answer was whole', abandoned: 'its caller left before the last answer was whole',
   failed: 'its last answer failed, was cut off by a limit or a filter, or most of its tools failed', unknown: 'how it ended is not known',
 };
-export const cost = (usd, unpriced, saved, sort) => ({
+export const cost = (usd, unpriced, saved, sort, replayed = () => 0) => ({
   id: 'cost', head: 'Cost', width: 4.75, num: true, sort,
-  cell: (row) => (unpriced(row) && usd(row) != null ? [f.money(usd(row)), html`<span class="warn">+${unpriced(row)}?</span>`] : f.money(usd(row))),
-  tip: (row) => costTip(usd(row), unpriced(row), saved(row)),
+  cell: (row) => (unpriced(row) && usd(row) != null ? [f.money(usd(row)), html`<span class="warn">+${unpriced(row)}?</span>`] : f.money(f.spent(usd(row), { unpriced: unpriced(row), saved: saved(row), replayed: replayed(row) }))),
+  tip: (row) => costTip(usd(row), unpriced(row), saved(row), replayed(row)),
 });
 export const text = (id, head, width, get, rest) => ({ id, head, width, text: true, cell: (row) => get(row) || f.NONE, ...rest });
 const models = (row) => (row.rollup.model_usage || []).map((each) => each.model).join(', ') || row.rollup.model;
@@ -48,7 +48,7 @@ export const COLUMNS = {
     { id: 'state', head: 'State', width: 6.25, sort: 'derived_status', cell: (row) => State({ state: row.rollup.status, live: row.live }), tip: (row) => (row.live ? 'its last call was less than five minutes ago' : HOW[row.rollup.status]) },
     duration((row) => row.rollup.duration_ns, { width: 4.75 }),
     tokens((row) => row.rollup.usage.input_tokens, (row) => row.rollup.usage.cache_read_tokens, (row) => row.rollup.usage.output_tokens),
-    cost((row) => row.rollup.usage.cost_usd, (row) => row.rollup.unpriced_calls, (row) => row.rollup.usage.saved_cost_usd, 'total_cost_usd'),
+    cost((row) => row.rollup.usage.cost_usd, (row) => row.rollup.unpriced_calls, (row) => row.rollup.usage.saved_cost_usd, 'total_cost_usd', (row) => row.rollup.replayed_calls),
     { id: 'turns', head: 'Turns', width: 3.25, num: true, sort: 'turn_count', cell: (row) => f.count(row.rollup.turn_count) },
     { id: 'errors', head: 'Errors', width: 3.5, num: true, cell: (row) => f.count(errors(row)), tone: (row) => (errors(row) ? 'bad' : 'faint'), tip: ({ rollup }) => `${rollup.failed_calls} failed calls, ${rollup.tool_error_count} failed tools` },
     text('models', 'Models', 7.25, models, { tip: models }),

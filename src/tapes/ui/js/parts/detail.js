@@ -35,7 +35,7 @@ export function Detail({ span, before, links = [], byId, tab = 'rendered', onTab
 }
 
 function useSpan(span) {
-  return useAsk(`/v1/${path('traces', span.trace_id, 'spans', span.span_id)}`);
+  return useAsk(`/v1/${path('traces', span.trace_id, 'spans', span.span_id)}`, { again: `${span.status} ${span.duration_ns}` });
 }
 
 function Rendered({ span, before, links, byId }) {
@@ -58,7 +58,7 @@ function Facts({ span, before }) {
     <dt>Took</dt><dd><${Duration} ns=${span.duration_ns} />${span.first_chunk_ns != null && html`<span class="dim">, the first token after <${Duration} ns=${span.first_chunk_ns} /></span>`}</dd>
     ${span.model && html`<dt>Model</dt><dd><${Text}>${span.model}</${Text}>${span.request_model && span.request_model !== span.model && html` <span class="dim">(asked for <${Text}>${span.request_model}</${Text}>)</span>`}${span.provider && html` <span class="faint">· <${Text}>${span.provider}</${Text}></span>`}</dd>`}
     ${usage && html`<dt>Tokens</dt><dd><${Breakdown} usage=${usage} /></dd>`}
-    ${span.kind === 'llm' && html`<dt>Cost</dt><dd><${Cost} usd=${span.cost_usd} />${span.cost_usd == null && html` <span class="dim">${usage?.prompt_tokens == null ? 'the tokens are not known' : span.outcome === 'replayed' ? 'replayed: nothing was spent' : 'no price is known for this model'}</span>`}</dd>`}
+    ${span.kind === 'llm' && html`<dt>Cost</dt><dd><${Cost} usd=${f.spentOn(span)} saved=${f.savedOn(span)} whole />${span.outcome === 'replayed' ? html` <span class="dim">replayed: nothing was spent</span>` : span.cost_usd == null && html` <span class="dim">${usage?.prompt_tokens == null ? 'the tokens are not known' : 'no price is known for this model'}</span>`}</dd>`}
     ${cache && html`<dt>Cache</dt><dd><${CacheBadge} cache=${cache} />${cache.why && html` <span class="dim">${cache.why}</span>`}</dd>`}
     ${span.stop_reason && html`<dt>Ended by</dt><dd><${Text}>${span.stop_reason}</${Text}></dd>`}
     ${span.anchor && html`<dt>Its place</dt><dd>${span.anchor === 'unanchored' ? html`<span class="warn">unanchored: nothing says which tool call began it</span>` : html`known by ${span.anchor}`}</dd>`}
@@ -206,7 +206,9 @@ function Bytes({ id }) {
   const [state, set] = useState({});
   useEffect(() => {
     set({});
-    bytesOf(`/v1/turns/${id}/${which}/body`).then((bytes) => set({ bytes }), (problem) => set({ problem }));
+    const stop = new AbortController();
+    bytesOf(`/v1/turns/${id}/${which}/body`, { signal: stop.signal }).then((bytes) => stop.signal.aborted || set({ bytes }), (problem) => stop.signal.aborted || set({ problem }));
+    return () => stop.abort();
   }, [id, which]);
   const { bytes, problem } = state;
   return html`<div class="row wrap"><div class="segments" role="group" aria-label="Which body">${['request', 'response'].map((name) => html`<button key=${name} aria-pressed=${String(which === name)} onClick=${() => setWhich(name)}>${name}</button>`)}</div>

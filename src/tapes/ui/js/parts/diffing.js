@@ -1,6 +1,6 @@
 // What differs: two JSON values place by place, and two texts word by word.
 import { html, useMemo, useState } from './view.js';
-import { Text } from './pieces.js';
+import { Text, shown as seen } from './pieces.js';
 import * as f from './format.js';
 
 const isObject = (value) => value !== null && typeof value === 'object';
@@ -79,13 +79,14 @@ function common(x, y) {
   return parts;
 }
 
+const MOST_SHOWN = 20_000;
 const textOf = (value) => (value === undefined ? '' : typeof value === 'string' ? value : JSON.stringify(value, null, 2));
 
 export function Words({ was, is }) {
   const parts = useMemo(() => words(textOf(was), textOf(is)), [was, is]);
   const isWhole = was === undefined || is === undefined;
   return html`<div class=${`diff ${isWhole ? 'one' : ''}`} dir="auto">${parts.map(([kind, text], i) => {
-    const shown = f.visible(kind === 0 && text.length > 400 ? `${text.slice(0, 180)} … ${text.slice(-180)}` : text.slice(0, 20_000));
+    const shown = seen(kind === 0 && text.length > 400 ? `${text.slice(0, 180)} … ${text.slice(-180)}` : text.length > MOST_SHOWN ? `${text.slice(0, MOST_SHOWN)} … ${f.count(text.length - MOST_SHOWN)} more characters` : text);
     return kind < 0 ? html`<del key=${i}>${shown}</del>` : kind > 0 ? html`<ins key=${i}>${shown}</ins>` : html`<span key=${i}>${shown}</span>`;
   })}</div>`;
 }

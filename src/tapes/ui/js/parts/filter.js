@@ -1,7 +1,7 @@
 // One filter: a field with completion, the same filter as chips, and the range of time.
 import { html, useEffect, useMemo, useRef, useState, useSettled, useStore } from './view.js';
 import { calm, query, useAsk } from './api.js';
-import { Icon } from './pieces.js';
+import { Icon, Text } from './pieces.js';
 
 // The parts of a query at its top level, with where they stand. Brackets stay one part.
 export function partsOf(text) {
@@ -84,6 +84,7 @@ export function Filter({ noun, value, onChange, problem }) {
     input.current?.focus();
   };
   const press = (event) => {
+    if (event.isComposing) return; // Enter takes a word of an input method then
     if (event.key === 'ArrowDown' && shown) setAt((at + 1) % choices.length);
     else if (event.key === 'ArrowUp' && shown) setAt((at + choices.length - 1) % choices.length);
     else if (event.key === 'Tab' && shown && at >= 0 && !event.shiftKey) take(choices[at]);
@@ -111,7 +112,7 @@ export function Filter({ noun, value, onChange, problem }) {
 
 const Chips = ({ value, onChange }) => html`<ul class="chips" aria-label="The filter's parts">${partsOf(value).map((part) => (part.text === 'OR'
   ? html`<li key=${part.begin} class="faint">or</li>`
-  : html`<li key=${part.begin} class=${part.text.startsWith('-') ? 'not' : ''}><bdi>${part.text}</bdi>
+  : html`<li key=${part.begin} class=${part.text.startsWith('-') ? 'not' : ''}><${Text}>${part.text}</${Text}>
       <button aria-label=${`Remove ${part.text}`} onClick=${() => onChange(without(value, part))}><${Icon} name="close" /></button></li>`))}
   <li class="bare"><button class="linklike" onClick=${() => onChange('')}>Clear</button></li></ul>`;
 

@@ -21,6 +21,11 @@ export function money(n) {
   if (n < 0.0001) return '<$0.0001';
   return `$${n < 0.01 ? n.toFixed(4) : n < 1 ? n.toFixed(3) : n < 1000 ? n.toFixed(2) : grouped(Math.round(n))}`;
 }
+// What was answered from a tape cost nothing: that is known, also where no price is.
+// The price of such a call is what was not spent.
+export const spentOn = (span) => (span.outcome === 'replayed' ? 0 : span.cost_usd);
+export const savedOn = (span) => (span.outcome === 'replayed' ? span.cost_usd : null);
+export const spent = (usd, { unpriced, saved, replayed }) => (usd == null && !unpriced && (replayed > 0 || saved != null) ? 0 : usd);
 export const exactMoney = (n) => (n == null ? 'unknown' : `$${n}`);
 
 export function duration(ns) {
@@ -118,8 +123,99 @@ export function ago(text, now = Date.now()) {
 
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 export const percent = (part, all) => (!all || part == null ? NONE : `${Math.round((100 * part) / all)} %`);
-// Control characters, and those that turn the direction of text, made visible.
-export const visible = (text) => text.replace(
-  /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g,
-  (c) => (c < ' ' ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : `⟨U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`),
-);
+// --- what cannot be seen
+
+// Characters that show nothing, or turn the direction of text; the flags of England, Scotland and
+// Wales, which are written with such, are found whole.
+const UNSEEN = /\u{1f3f4}\u{e0067}\u{e0062}(?:\u{e0065}\u{e006e}\u{e0067}|\u{e0073}\u{e0063}\u{e0074}|\u{e0077}\u{e006c}\u{e0073})\u{e007f}|[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
+const HAS_UNSEEN = new RegExp(UNSEEN, 'u');
+const FLAG = '\u{1f3f4}';
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
+// What a browser knows of scripts is loaded where a text needs it, and that is seldom.
+let scripts = null;
+const scriptsOf = () => {
+  scripts ??= {
+    joins: /^[\p{Script=Arabic}\p{Script=Syriac}\p{Script=Mandaic}\p{Script=Nko}\p{Script=Mongolian}\p{Script=Devanagari}\p{Script=Bengali}\p{Script=Gurmukhi}\p{Script=Gujarati}\p{Script=Oriya}\p{Script=Tamil}\p{Script=Telugu}\p{Script=Kannada}\p{Script=Malayalam}\p{Script=Sinhala}\p{Script=Khmer}\p{Script=Myanmar}\p{Script=Tibetan}\p{M}]/u,
+    joined: /^[\p{Script=Arabic}\p{Script=Syriac}]/u,
+    emoji: /^[\p{Extended_Pictographic}\p{Emoji_Modifier}\ufe0f\u{e007f}]/u,
+    pictured: /^\p{Extended_Pictographic}/u,
+    han: /^\p{Script=Han}/u,
+  };
+  return scripts;
+};
+
+// Whether it is there for a reason that shows: it joins letters or pictures, or chooses between their forms.
+function isNeeded(text, at, c, isMixed) {
+  if (c.startsWith(FLAG)) return true;
+  const code = c.codePointAt(0);
+  // The whole character before: a class that ends a text is looked for in halves of one by some browsers.
+  const before = [...text.slice(Math.max(0, at - 2), at)].pop() || '';
+  const after = text.slice(at + c.length, at + c.length + 2);
+  if (code === 0x200d) {
+    const { joins, joined, emoji, pictured } = scriptsOf();
+    return joins.test(before) || joined.test(after) || (emoji.test(before) && pictured.test(after));
+  }
+  if (code === 0x200c) return scriptsOf().joins.test(before);
+  if (code === 0x200e || code === 0x200f || code === 0x61c) return isMixed();
+  if (code >= 0xfe00 && code <= 0xfe0f) return /^[^\s\ufe00-\ufe0f]/.test(before);
+  if (code >= 0xe0100 && code <= 0xe01ef) return scriptsOf().han.test(before);
+  return false;
+}
+
+const codeOf = (c) => `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}`;
+const NAMED = {
+  '\u00ad': 'a soft hyphen', '\u200b': 'a space without width', '\u200c': 'a non-joiner without width', '\u200d': 'a joiner without width',
+  '\u2060': 'a word joiner', '\ufeff': 'a byte order mark',
+};
+const isTag = (c) => c.codePointAt(0) >= 0xe0020 && c.codePointAt(0) <= 0xe007e;
+const FEW = 6; // different characters of a run that are named
+const TOLD = 300; // characters of a hidden text that are shown
+
+// What stands for a run of them, and what it is, in words. `text` is what may stay in its place, unseen.
+function signOf(run) {
+  const all = [...run];
+  if (all.every((c) => c < ' ')) {
+    return { code: all.map((c) => String.fromCharCode(0x2400 + c.charCodeAt(0))).join(''), title: all.length > 1 ? 'control characters' : `a control character, ${codeOf(run)}`, text: '' };
+  }
+  const turns = /[\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/.test(run);
+  const text = turns ? '' : run;
+  const tags = all.filter(isTag);
+  if (tags.length * 2 > all.length) {
+    const hidden = tags.map((c) => String.fromCharCode(c.codePointAt(0) - 0xe0000)).join('');
+    const more = hidden.length > TOLD ? `… ${count(hidden.length)} characters` : '';
+    return { code: `⟨hidden: ${hidden.slice(0, TOLD)}${more}⟩`, title: `${plural(all.length, 'character')} that cannot be seen and that a model may read (Unicode tags, ${codeOf(all[0])} …)`, text };
+  }
+  const times = [];
+  for (const c of all) {
+    const last = times[times.length - 1];
+    if (last?.c === c) last.n += 1;
+    else times.push({ c, n: 1 });
+  }
+  const codes = times.slice(0, FEW).map(({ c, n }) => codeOf(c) + (n > 1 ? ` ×${count(n)}` : '')).join(' ');
+  const one = turns ? 'a character that turns the direction of text, or controls it' : NAMED[all[0]] || 'a character that cannot be seen';
+  const many = `${plural(all.length, 'character')} that ${turns ? 'turn the direction of text, or control it' : 'cannot be seen'}`;
+  return { code: `⟨${codes}${times.length > FEW ? ` … ${count(all.length)} characters` : ''}⟩`, title: all.length > 1 ? many : one, text };
+}
+
+// A text in parts: what is seen as it is, and a sign for each run of what is not.
+export function seen(text) {
+  if (!HAS_UNSEEN.test(text)) return [text];
+  const parts = [];
+  let from = 0;
+  let run = '';
+  let mixed = null;
+  const isMixed = () => { mixed ??= RIGHT_TO_LEFT.test(text); return mixed; };
+  const end = () => { if (run) parts.push(signOf(run)); run = ''; };
+  for (const { 0: c, index } of text.matchAll(UNSEEN)) {
+    if (isNeeded(text, index, c, isMixed)) continue;
+    if (index > from) { end(); parts.push(text.slice(from, index)); }
+    run += c;
+    from = index + c.length;
+  }
+  end();
+  if (from < text.length) parts.push(text.slice(from));
+  return parts;
+}
+
+// The same as one text: for tips, and where there are no elements.
+export const visible = (text) => (HAS_UNSEEN.test(text) ? seen(text).map((part) => part.code ?? part).join('') : text);

@@ -33,7 +33,9 @@ const isPressed = (target, name) => target instanceof HTMLElement && ((name === 
 
 export function nameOf(event) {
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'k') return 'Ctrl K';
-  if (event.ctrlKey || event.metaKey || event.altKey) return '';
+  if (event.isComposing) return '';
+  // On many keyboards [ and ] are typed with AltGr.
+  if (!event.getModifierState('AltGraph') && (event.ctrlKey || event.metaKey || event.altKey)) return '';
   return event.key;
 }
 

@@ -24,11 +24,18 @@ export function Many({ noun, ids, rows, onDone, onClear }) {
     ${dialog === 'freeze' && html`<${Freeze} ids=${ids} onClose=${() => setDialog('')} />`}</div>`;
 }
 
+// One after the other: many at once would keep others waiting.
+async function inTurn(list, run) {
+  const all = [];
+  for (const each of list) all.push(await run(each));
+  return all;
+}
+
 async function exported(noun, rows) {
   try {
     const lines = noun === 'sessions'
-      ? await Promise.all(rows.map((row) => ask(`/v1/${at('sessions', row.id, 'traces')}`)))
-      : noun === 'traces' ? await Promise.all(rows.map((row) => ask(`/v1/${at('traces', row.trace_id)}`))) : rows;
+      ? await inTurn(rows, (row) => ask(`/v1/${at('sessions', row.id, 'traces')}`))
+      : noun === 'traces' ? await inTurn(rows, (row) => ask(`/v1/${at('traces', row.trace_id)}`)) : rows;
     save(`${noun}.jsonl`, `${lines.map((line) => JSON.stringify(line)).join('\n')}\n`, 'application/x-ndjson');
     say(`${f.plural(lines.length, noun.slice(0, -1))} exported`);
   } catch (problem) {
@@ -47,7 +54,9 @@ export function Delete({ ids, onClose, onDone }) {
   const [problem, setProblem] = useState(null);
   const [busy, setBusy] = useState(false);
   const [reason, setReason] = useState('');
-  const each = (params, headers) => Promise.all(ids.map((id) => ask(query(`/v1/${at('sessions', id)}`, params), { method: 'DELETE', headers })));
+  // What is gone already, as after an attempt that failed half way, is no problem.
+  const gone = (failed) => { if (failed.status !== 404) throw failed; return { turns: 0, bytes: 0, tapes: [] }; };
+  const each = (params, headers) => inTurn(ids, (id) => ask(query(`/v1/${at('sessions', id)}`, params), { method: 'DELETE', headers }).catch(gone));
   const look = () => each({ dry_run: 'true' }).then(setPlan, setProblem);
   if (!plan && !problem && !busy) { setBusy(true); look().finally(() => setBusy(false)); }
   const sum = (name) => (plan || []).reduce((total, one) => total + one[name], 0);
@@ -62,7 +71,7 @@ export function Delete({ ids, onClose, onDone }) {
   return html`<${Dialog} title=${`Delete ${f.plural(ids.length, 'session')}`} onClose=${onClose} foot=${html`
       <button class="button" onClick=${onClose}>Keep</button><button class="button danger" disabled=${!plan || busy} onClick=${doIt}>Delete for good</button>`}>
     ${problem && html`<${Failed} problem=${problem} />`}
-    ${plan ? html`<p><strong>${f.plural(sum('turns'), 'captured call')}</strong> and <strong>${f.bytes(sum('bytes'))}</strong> go: from the log, from everything made of it, from the search, and from the bytes of the database. It cannot be undone, and capturing goes on without what was said before.</p>
+    ${plan ? html`<p><strong>${f.plural(sum('turns'), 'record')}</strong> and <strong>${f.bytes(sum('bytes'))}</strong> go: from the log, from everything made of it, from the search, and from the bytes of the database. It cannot be undone, and capturing goes on without what was said before.</p>
       ${tapes.length > 0 && html`<div class="notice warn"><${Icon} name="warn" /><p>These tapes were made from it. They are not touched: ${tapes.join(', ')}</p></div>`}
       <label class="stack">Why (kept in the audit)<input class="field" value=${reason} onInput=${(e) => setReason(e.target.value)} /></label>`
       : !problem && html`<p role="status">Counting what would go…</p>`}</${Dialog}>`;
@@ -74,7 +83,7 @@ function Tag({ ids, onClose, onDone }) {
     event.preventDefault();
     const words = new FormData(event.currentTarget).get('tags').split(/[\s,]+/).filter(Boolean);
     if (!words.length) return;
-    Promise.all(ids.map((id) => ask(`/v1/${at('sessions', id)}`, { method: 'PATCH', body: { add_tags: words } }))).then(() => { onClose(); onDone(); }, setProblem);
+    inTurn(ids, (id) => ask(`/v1/${at('sessions', id)}`, { method: 'PATCH', body: { add_tags: words } })).then(() => { onClose(); onDone(); }, setProblem);
   };
   return html`<${Dialog} title="Tag" onClose=${onClose}><form class="row" onSubmit=${send}><label class="sr" for="tags">Tags</label>
     <input id="tags" name="tags" class="field" placeholder="regression, customer-42" autofocus /><button class="button first">Add</button></form>

@@ -1,5 +1,5 @@
 // Spans as a person thinks of them: a tree, lanes, and a time in which long idleness takes no room.
-import { duration, micros } from './format.js';
+import { duration, micros, spentOn } from './format.js';
 import { atOnce } from './slices.js';
 
 // What has no end goes on; what began long ago just never got one.
@@ -62,6 +62,7 @@ export function* modelling(spans, now = Date.now() * 1000) {
   model.before = threadsOf(all);
   yield;
   model.sum = sumOf(all);
+  model.replayed = all.filter((span) => span.outcome === 'replayed').length;
   return model;
 }
 
@@ -233,8 +234,8 @@ export function sumOf(spans) {
     add('input', span.usage?.prompt_tokens);
     add('cached', span.usage?.cache_read_input_tokens);
     add('output', span.usage?.completion_tokens);
-    add('cost', span.cost_usd);
-    if (span.cost_usd == null && span.usage?.prompt_tokens != null && span.outcome !== 'replayed') sum.unpriced += 1;
+    add('cost', spentOn(span));
+    if (spentOn(span) == null && span.usage?.prompt_tokens != null) sum.unpriced += 1;
   }
   return sum;
 }

@@ -36,7 +36,7 @@ export const MORE = {
     duration((row) => row.duration_ns),
     duration((row) => row.first_chunk_ns, { id: 'first', head: 'First token', width: 5.25, sort: undefined }),
     tokens((row) => row.usage?.prompt_tokens, (row) => row.usage?.cache_read_input_tokens, (row) => row.usage?.completion_tokens),
-    cost((row) => row.cost_usd, () => 0, () => 0, 'cost_usd'),
+    cost(f.spentOn, () => 0, f.savedOn, 'cost_usd'),
     { id: 'outcome', head: 'Answer', width: 5.25, cell: (row) => Outcome({ outcome: row.outcome }) },
   ],
 };

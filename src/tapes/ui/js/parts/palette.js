@@ -36,6 +36,7 @@ export function Palette({ onClose }) {
   const chosen = Math.min(at, choices.length - 1);
   const take = (choice) => { onClose(); setTimeout(choice.run, 0); };
   const press = (event) => {
+    if (event.isComposing) return;
     if (event.key === 'ArrowDown') setAt(Math.min(chosen + 1, choices.length - 1));
     else if (event.key === 'ArrowUp') setAt(Math.max(chosen - 1, 0));
     else if (event.key === 'Enter' && choices[chosen]) take(choices[chosen]);

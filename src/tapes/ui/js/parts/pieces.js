@@ -51,11 +51,13 @@ export function When({ at, relative }) {
 
 export const Duration = ({ ns }) => html`<span title=${ns == null ? 'unknown' : `${f.count(ns)} ns`}>${f.duration(ns)}</span>`;
 
-export function costTip(usd, unpriced, saved) {
+export function costTip(usd, unpriced, saved, replayed) {
+  const isNothing = usd == null && f.spent(usd, { unpriced, saved, replayed }) === 0;
   const left = unpriced ? `${f.plural(unpriced, 'call')} without a price ${unpriced === 1 ? 'is' : 'are'} not in it` : '';
-  return [usd == null ? 'the cost is not known' : f.exactMoney(usd), left, saved ? `not spent thanks to tapes: $${saved}` : ''].filter(Boolean).join(' · ');
+  return [isNothing ? 'answered from a tape: nothing was spent' : usd == null ? 'the cost is not known' : f.exactMoney(usd), left, saved ? `not spent thanks to tapes: $${saved}` : ''].filter(Boolean).join(' · ');
 }
-export const Cost = ({ usd, unpriced, saved }) => html`<span title=${costTip(usd, unpriced, saved)}>${f.money(usd)}${unpriced && usd != null ? html`<span class="warn">+${unpriced}?</span>` : ''}</span>`;
+// `whole` says beside it what was not spent.
+export const Cost = ({ usd, unpriced, saved, replayed, whole }) => html`<span title=${costTip(usd, unpriced, saved, replayed)}>${f.money(f.spent(usd, { unpriced, saved, replayed }))}${unpriced && usd != null ? html`<span class="warn">+${unpriced}?</span>` : ''}${whole && saved > 0 && html`<span class="faint"> (${f.money(saved)} not spent)</span>`}</span>`;
 
 export const tokensTip = (input, cached, output) => `tokens: input ${f.count(input)}, of it cached ${f.count(cached)} (${f.percent(cached, input)}); output ${f.count(output)}`;
 export const TokensOf = (input, cached, output) => [f.brief(input), h('span', { class: 'faint' }, ` / ${f.brief(cached)} / `), f.brief(output)];
@@ -75,8 +77,15 @@ const OUTCOMES = { live: '', recorded: 'accent', replayed: 'good', refused: 'bad
 export const Outcome = ({ outcome }) => (outcome ? html`<span class=${`badge ${OUTCOMES[outcome] || ''}`}>${outcome}</span>` : null);
 export const Kind = ({ kind }) => html`<span class=${`badge ${kind}`}><${Icon} name=${ICONS[kind] ? kind : 'event'} />${kind}</span>`;
 
-// Text from elsewhere: never more than text, in its own direction.
-export const Text = ({ children, as = 'bdi', ...rest }) => h(as, { dir: 'auto', ...rest }, typeof children === 'string' ? f.visible(children) : children);
+// Text from elsewhere: never more than text, in its own direction. What cannot be seen in it has a
+// sign, which is not copied with it; where there are very many they are signs in the text.
+const MOST_SIGNS = 2000;
+export function shown(text) {
+  const parts = f.seen(text);
+  if (parts.length > MOST_SIGNS) return f.visible(text);
+  return parts.map((part) => (typeof part === 'string' ? part : part.text ? h('span', { class: 'unseen', title: part.title, 'data-code': part.code }, part.text) : h('span', { class: 'unseen', title: part.title }, part.code)));
+}
+export const Text = ({ children, as = 'bdi', ...rest }) => h(as, { dir: 'auto', ...rest }, typeof children === 'string' ? shown(children) : children);
 
 // --- copying, and saying that it was done
 
@@ -142,6 +151,7 @@ export function Asked({ asked, children, rows, query }) {
 export function Dialog({ title, onClose, children, foot, wide }) {
   const box = useRef(null);
   const isLeaving = useRef(false);
+  const began = useRef(null); // to select a text and to let go beside the dialog closes nothing
   useLayoutEffect(() => {
     const dialog = box.current;
     dialog.showModal();
@@ -149,7 +159,7 @@ export function Dialog({ title, onClose, children, foot, wide }) {
     return () => { isLeaving.current = true; if (dialog.open) dialog.close(); };
   }, []);
   return html`<dialog class=${`box ${wide ? 'wide' : ''}`} ref=${box} aria-label=${title} onClose=${() => isLeaving.current || onClose()}
-      onClick=${(event) => event.target === box.current && onClose()}>
+      onPointerDown=${(event) => { began.current = event.target; }} onClick=${(event) => event.target === box.current && began.current === box.current && onClose()}>
     <header><h2>${title}</h2><button class="button plain" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button></header>
     <div class="inside">${children}</div>${foot && html`<footer>${foot}</footer>`}</dialog>`;
 }

@@ -56,5 +56,9 @@ export function set(patch, { push = false } = {}) {
 
 // What a place looked like when it was left: scroll and selection, by its address.
 const left = new Map();
-export const remember = (name, value) => left.set(name, value);
+export function remember(name, value) {
+  left.delete(name);
+  left.set(name, value);
+  if (left.size > 100) left.delete(left.keys().next().value);
+}
 export const recall = (name) => left.get(name);

@@ -1,10 +1,21 @@
 // The rows of a list: pages fetched as they are needed, rows that change in place, new ones announced.
 import { useEffect, useLayoutEffect, useRef, useState } from './view.js';
-import { ask, askEarly, at, calmDown, query, useChanges } from './api.js';
+import { ask, askEarly, at, calmDown, onChange, onForget, query, useChanges } from './api.js';
 import { idOf } from './columns.js';
 
 const PAGE = 60;
 const kept = new Map(); // what a list showed when it was left: Back finds it again
+
+onForget(() => kept.clear());
+
+// Sessions that changed since they were asked for, also while no list of them is on the screen; of too
+// many nothing is kept.
+const away = new Set();
+const MOST_AWAY = 500;
+onChange(({ session_id: id }) => {
+  away.add(id);
+  if (away.size > MOST_AWAY) { away.clear(); kept.clear(); }
+});
 
 const addressOf = (noun, { q, sort, direction }, cursor = '') => query(`/v1/${noun}`, { q, sort, direction, cursor, limit: PAGE });
 const nameOf = (noun, { q, sort, direction }) => JSON.stringify([noun, q, sort, direction]);
@@ -27,6 +38,7 @@ export function useRows(noun, { q, sort, direction }) {
   const now = useRef(state);
   const busy = useRef(false);
   const update = (next) => {
+    if (next.name !== name) return; // it came for a list that is no longer shown
     now.current = next;
     kept.set(name, next);
     if (kept.size > 12) kept.delete(kept.keys().next().value);
@@ -52,6 +64,8 @@ export function useRows(noun, { q, sort, direction }) {
       (page) => {
         if (stop.signal.aborted) return;
         setFresh(new Set());
+        if (version > 0) kept.clear(); // what was asked for before is older
+        if (noun === 'sessions' && !q) away.clear();
         update(stateOf(name, page));
       },
       (problem) => problem.name !== 'AbortError' && !stop.signal.aborted && set((old) => ({ ...old, name, loading: false, problem })),
@@ -83,17 +97,40 @@ export function useRows(noun, { q, sort, direction }) {
   }, [name, wordless]);
 
   const more = () => {
-    const { cursor, items } = now.current;
+    const { cursor } = now.current;
     if (!cursor || busy.current || now.current.name !== name) return;
     busy.current = true;
     fetchPage(cursor).then(
       (page) => {
-        const known = new Set(items.map(idOf[noun]));
-        update({ ...now.current, items: [...items, ...page.items.filter((row) => !known.has(idOf[noun](row)))], cursor: page.next_cursor, wordless: [...(now.current.wordless || []), cursor], tail: null });
+        if (now.current.name !== name || now.current.cursor !== cursor) return; // another list is shown by now, or this one anew
+        const known = new Set(now.current.items.map(idOf[noun]));
+        update({ ...now.current, items: [...now.current.items, ...page.items.filter((row) => !known.has(idOf[noun](row)))], cursor: page.next_cursor, wordless: [...(now.current.wordless || []), cursor], tail: null });
       },
-      (problem) => set((old) => ({ ...old, tail: problem })),
+      (problem) => now.current.name === name && set((old) => (old.name === name ? { ...old, tail: problem } : old)),
     ).finally(() => { busy.current = false; });
   };
+
+  // A session that changes again while it is asked for is asked for once more.
+  const asking = useRef(new Map());
+  const renew = (id) => {
+    if (asking.current.has(id)) { asking.current.set(id, true); return; }
+    asking.current.set(id, false);
+    away.delete(id);
+    const put = (make) => latest.current(id, make);
+    ask(`/v1/${at('sessions', id)}`).then(({ session }) => put(() => session), (problem) => (problem.status === 404 ? put((row) => ({ ...row, erased: true })) : away.add(id))).finally(() => {
+      const isMore = asking.current.get(id);
+      asking.current.delete(id);
+      if (isMore) renew(id);
+    });
+  };
+  // What changed while the list was not shown is seen to when it is again.
+  useEffect(() => {
+    if (noun !== 'sessions' || now.current.name !== name) return;
+    const shown = new Set(now.current.items.map(idOf.sessions));
+    const others = [...away].filter((id) => !shown.has(id));
+    for (const id of [...away]) if (shown.has(id)) renew(id);
+    if (shown.size && others.length) setFresh((ids) => new Set([...ids, ...others]));
+  }, [name]);
 
   // A session that is shown changes where it stands; one that is not is only announced.
   useChanges((change) => {
@@ -106,11 +143,18 @@ export function useRows(noun, { q, sort, direction }) {
     if (change.erased) {
       if (place >= 0) patch(change.session_id, (row) => ({ ...row, erased: true }));
     } else if (place >= 0) {
-      ask(`/v1/${at('sessions', change.session_id)}`).then(({ session }) => patch(session.id, () => session), () => {});
+      renew(change.session_id);
     } else setFresh((ids) => new Set(ids).add(change.session_id));
   });
-  const patch = (id, make) => update({ ...now.current, items: now.current.items.map((row) => (row.id === id ? make(row) : row)) });
+  const patched = (list, id, make) => ({ ...list, items: list.items.map((row) => (row.id === id ? make(row) : row)) });
+  const patch = (id, make) => {
+    for (const [key, list] of kept) if (key.startsWith('["sessions"')) kept.set(key, patched(list, id, make));
+    update(patched(now.current, id, make));
+  };
+  const latest = useRef(patch);
+  latest.current = patch;
 
-  const shown = state.name === name ? state : { items: [], loading: true };
+  // Until others come, the rows before stay: whoever sorts by a head still has it.
+  const shown = state.name === name ? state : { ...(kept.get(name) || { ...state, count: undefined }), loading: true, problem: null };
   return { ...shown, more, fresh: fresh.size, reload: () => setVersion((n) => n + 1), version };
 }

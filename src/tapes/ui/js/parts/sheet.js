@@ -29,7 +29,7 @@ function SessionSheet({ id, close }) {
         <${Fact} name="Agent time"><${Duration} ns=${rollup.duration_ns} /></${Fact}>
         <${Fact} name="Agent"><${Text}>${[session.agent_name, session.harness_id, session.harness_version].filter(Boolean).join(' · ')}</${Text}></${Fact}>
         <${Fact} name="Tokens">${f.count(rollup.usage.input_tokens)} in, ${f.percent(rollup.usage.cache_read_tokens, rollup.usage.input_tokens)} cached, ${f.count(rollup.usage.output_tokens)} out</${Fact}>
-        <${Fact} name="Cost"><${Cost} usd=${rollup.usage.cost_usd} unpriced=${rollup.unpriced_calls} />${rollup.unpriced_calls > 0 && html` <span class="faint">${f.plural(rollup.unpriced_calls, 'unpriced call')}</span>`}</${Fact}>
+        <${Fact} name="Cost"><${Cost} usd=${rollup.usage.cost_usd} unpriced=${rollup.unpriced_calls} saved=${rollup.usage.saved_cost_usd} replayed=${rollup.replayed_calls} whole />${rollup.unpriced_calls > 0 && html` <span class="faint">${f.plural(rollup.unpriced_calls, 'unpriced call')}</span>`}</${Fact}>
         <${Fact} name="Calls">${f.count(rollup.llm_calls)}, ${f.count(rollup.replayed_calls)} replayed, ${f.count(rollup.failed_calls)} failed</${Fact}>
         <${Fact} name="Tools">${f.count(rollup.tool_result_count)} results, ${rollup.tool_error_count ? html`<span class="bad">${rollup.tool_error_count} failed</span>` : '0 failed'}</${Fact}>
         ${session.cwd && html`<${Fact} name="Folder"><${Text} as="code">${session.cwd}</${Text}></${Fact}>`}
@@ -39,7 +39,7 @@ function SessionSheet({ id, close }) {
       <h3>Turns</h3>
       <${Asked} asked=${traces}>${({ items, next_cursor: more }) => html`<ol class="turnlist">${items.map((trace) => html`<li key=${trace.trace_id}><a href=${link(['session', id], { turn: trace.trace_id })}>
         <${Text} class="cut">${trace.user_prompt || trace.name || trace.synthetic || 'no prompt'}</${Text}></a>
-        <span class="row faint">${trace.status === 'error' && html`<${State} state="error" />`}<${Duration} ns=${trace.duration_ns} /> · ${f.plural(trace.tool_calls, 'tool')} · <${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} /></span></li>`)}</ol>
+        <span class="row faint">${trace.status === 'error' && html`<${State} state="error" />`}<${Duration} ns=${trace.duration_ns} /> · ${f.plural(trace.tool_calls, 'tool')} · <${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} /></span></li>`)}</ol>
         ${more && html`<p class="faint">The first 40; <a href=${link(['session', id])}>all of them</a></p>`}`}</${Asked}>`;
   }}</${Asked}>`;
 }
@@ -67,6 +67,6 @@ function SpanSheet({ id, close }) {
     <dl class="facts"><${Fact} name="Started"><${When} at=${found.started_at} /></${Fact}>
       ${found.error_type && html`<${Fact} name="Error"><${Text} class="bad">${found.error_type}</${Text}></${Fact}>`}
       ${found.model && html`<${Fact} name="Model"><${Text}>${found.model}</${Text}></${Fact}>`}
-      ${found.usage && html`<${Fact} name="Tokens">${f.count(found.usage.prompt_tokens)} in, ${f.percent(found.usage.cache_read_input_tokens, found.usage.prompt_tokens)} cached, ${f.count(found.usage.completion_tokens)} out</${Fact}><${Fact} name="Cost"><${Cost} usd=${found.cost_usd} /></${Fact}>`}</dl>
+      ${found.usage && html`<${Fact} name="Tokens">${f.count(found.usage.prompt_tokens)} in, ${f.percent(found.usage.cache_read_input_tokens, found.usage.prompt_tokens)} cached, ${f.count(found.usage.completion_tokens)} out</${Fact}><${Fact} name="Cost"><${Cost} usd=${f.spentOn(found)} saved=${f.savedOn(found)} whole /></${Fact}>`}</dl>
     ${found.input?.length || found.output?.length ? html`<${Blocks} title="Input" blocks=${found.input} /><${Blocks} title="Output" blocks=${found.output} />` : html`<p class="dim">${found.kind === 'agent' ? 'What it said is in its calls and tools: see its trace.' : 'It holds no text.'}</p>`}`}</${Asked}>`;
 }

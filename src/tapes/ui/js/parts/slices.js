@@ -26,7 +26,7 @@ export async function inPieces(work, signal) {
   }
 }
 
-// The JSON of an answer whose member `name` is a long list. Where it cannot be cut it is read whole.
+// The JSON of an answer whose member `name` is a long list, and how long it is. Where it cannot be cut it is read whole.
 export async function jsonInPieces(answer, name) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   const begin = `"${name}":[`;
@@ -66,8 +66,9 @@ export async function jsonInPieces(answer, name) {
   if (isCut && items.length) {
     try {
       const value = JSON.parse(before + text);
-      return { ...value, [name]: items.concat(value[name]) };
+      return { value: { ...value, [name]: items.concat(value[name]) }, size: all.reduce((sum, { length }) => sum + length, 0) };
     } catch { /* read whole */ }
   }
-  return JSON.parse(all.join(''));
+  const whole = all.join('');
+  return { value: JSON.parse(whole), size: whole.length };
 }

@@ -26,7 +26,7 @@ export function useStrip(parts, narrow) {
     onPointerDown: (event) => { strip.current.setPointerCapture(event.pointerId); setDrag([place(event), place(event)]); },
     onPointerMove: (event) => (drag ? setDrag([drag[0], place(event)]) : setCursor(place(event))),
     onPointerUp: () => { if (drag) narrow(...drag); setDrag(null); },
-    onPointerLeave: () => !drag && setCursor(null), onKeyDown: press, onBlur: () => setCursor(null),
+    onPointerCancel: () => setDrag(null), onPointerLeave: () => !drag && setCursor(null), onKeyDown: press, onBlur: () => setCursor(null),
   };
   return { does, drag, cursor };
 }

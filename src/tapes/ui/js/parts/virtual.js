@@ -15,7 +15,7 @@ export const seenFirst = (height) => Math.ceil(guessed() / height);
 export const frameOf = ({ rows, height, head, extra, role = 'rowgroup', style, outer, ...rest }) => h('div', { class: 'virtual', style, tabindex: 0, ...outer, ...rest },
   head, h('div', { class: 'rows', role, style: { height: `${height}px` } }, rows), extra);
 
-export function Virtual({ count, height, row, head, onEnd, at = -1, onScroll, start = 0, role = 'rowgroup', extra, style, outer = {} }) {
+export function Virtual({ count, height, row, head, onEnd, at = -1, onScroll, start = 0, of, role = 'rowgroup', extra, style, outer = {} }) {
   const box = useRef(null);
   const [place, setPlace] = useState({ top: start, size: guessed() });
   const [beyond, setBeyond] = useState(0);
@@ -30,6 +30,13 @@ export function Virtual({ count, height, row, head, onEnd, at = -1, onScroll, st
     watch.observe(element);
     return () => watch.disconnect();
   }, []);
+  const shown = useRef(of);
+  useLayoutEffect(() => { // other rows
+    if (shown.current === of) return;
+    shown.current = of;
+    box.current.scrollTop = start;
+    setPlace(({ size }) => ({ top: start, size }));
+  }, [of]);
   const first = Math.max(0, Math.floor(place.top / height) - beyond);
   const last = Math.min(count, Math.ceil((place.top + place.size) / height) + beyond);
   useEffect(() => {

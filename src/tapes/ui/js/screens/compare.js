@@ -59,7 +59,7 @@ function Both({ left, right, params }) {
     ${kind === 'only' ? html`<h2>${x ? 'Only on the left' : 'Only on the right'}</h2><${Differences} list=${differences(x ? said(x) : {}, y ? said(y) : {})} />`
       : x && html`<h2><${Text}>${x.name}</${Text}>${y.name !== x.name && html` and <${Text}>${y.name}</${Text}>`}</h2>
       <dl class="facts"><dt>Took</dt><dd><${Duration} ns=${x.duration_ns} /> and <${Duration} ns=${y.duration_ns} /></dd>${x.kind === 'llm' && html`<dt>Tokens</dt><dd><${Tokens} input=${x.usage?.prompt_tokens} cached=${x.usage?.cache_read_input_tokens} output=${x.usage?.completion_tokens} /> and <${Tokens} input=${y.usage?.prompt_tokens} cached=${y.usage?.cache_read_input_tokens} output=${y.usage?.completion_tokens} /></dd>
-        <dt>Cost</dt><dd><${Cost} usd=${x.cost_usd} /> and <${Cost} usd=${y.cost_usd} /></dd>`}<dt>Answered</dt><dd><${Outcome} outcome=${x.outcome} /> <${Outcome} outcome=${y.outcome} /></dd>
+        <dt>Cost</dt><dd><${Cost} usd=${f.spentOn(x)} /> and <${Cost} usd=${f.spentOn(y)} /></dd>`}<dt>Answered</dt><dd><${Outcome} outcome=${x.outcome} /> <${Outcome} outcome=${y.outcome} /></dd>
         <dt>Open</dt><dd><a href=${link(['trace', x.trace_id], { span: x.span_id })}>left</a>, <a href=${link(['trace', y.trace_id], { span: y.span_id })}>right</a></dd></dl>
       <${Differences} list=${differences(said(x), said(y))} same="What went in and came out is the same." />`}
     <h3>In a terminal, and in CI</h3><${CopyLine} text=${`tapes diff ${left.session.id} ${right.session.id}`} /></div>`;
@@ -74,9 +74,11 @@ const said = (span) => JSON.parse(JSON.stringify({ name: span.name, status: span
 
 const gist = (span) => (span.kind === 'tool' ? `${span.name} ${gistOfArguments(span.input?.[0]?.tool_input)}` : gistOf(span.output) || span.name);
 
+const costOf = ({ rollup }) => f.spent(rollup.usage.cost_usd, { unpriced: rollup.unpriced_calls, saved: rollup.usage.saved_cost_usd, replayed: rollup.replayed_calls });
+
 // How much more, or less, the right has; what is unknown on one side is unknown here.
 function More({ left, right }) {
-  const [a, b] = [left, right].map(({ session, traces }) => ({ ...sumOf(traces.flatMap((each) => each.spans)), took: session.rollup.duration_ns, usd: session.rollup.usage.cost_usd }));
+  const [a, b] = [left, right].map(({ session, traces }) => ({ ...sumOf(traces.flatMap((each) => each.spans)), took: session.rollup.duration_ns, usd: costOf(session) }));
   const more = (name, label, write) => {
     const [was, is] = [a[name], b[name]];
     if (was == null || is == null) return html`<span key=${name}>${label} ${f.NONE}</span>`;
@@ -89,5 +91,5 @@ function More({ left, right }) {
 function Side({ found: { session, traces } }) {
   const sum = sumOf(traces.flatMap((each) => each.spans));
   return html`<div class="side"><a class="cut" href=${link(['session', session.id])}><b><${Text}>${session.display_title}</${Text}></b></a>
-    <div class="row wrap totals"><${State} state=${session.rollup.status} live=${session.live} /><span><${When} at=${session.started_at} /></span><span><${Duration} ns=${session.rollup.duration_ns} /></span><span>${f.plural(sum.calls, 'call')}</span><span><${Tokens} input=${sum.input} cached=${sum.cached} output=${sum.output} /></span><span><${Cost} usd=${session.rollup.usage.cost_usd} unpriced=${session.rollup.unpriced_calls} /></span></div></div>`;
+    <div class="row wrap totals"><${State} state=${session.rollup.status} live=${session.live} /><span><${When} at=${session.started_at} /></span><span><${Duration} ns=${session.rollup.duration_ns} /></span><span>${f.plural(sum.calls, 'call')}</span><span><${Tokens} input=${sum.input} cached=${sum.cached} output=${sum.output} /></span><span><${Cost} usd=${session.rollup.usage.cost_usd} unpriced=${session.rollup.unpriced_calls} saved=${session.rollup.usage.saved_cost_usd} replayed=${session.rollup.replayed_calls} whole /></span></div></div>`;
 }

@@ -25,12 +25,19 @@ export function List({ noun }) {
   const rows = useRows(noun, { q, sort: params.sort, direction: params.dir });
   const preferred = useStore(prefs);
   const columns = shownColumns(noun, preferred, besideOf(useStore(room), params.open, preferred.facets));
-  const [chosen, setChosen] = useState(new Set());
+  const [chosen, setChosen] = useState(new Map()); // with what is known of each: another filter may not show it
   const [choosing, setChoosing] = useState(false);
   const memory = `${noun} ${q} ${params.sort} ${params.dir}`;
   const [at, setAt] = useState(() => recall(memory)?.at ?? -1);
   const place = useRef(recall(memory)?.top ?? 0);
-  useEffect(() => () => remember(memory, { at, top: place.current }), [memory, at]);
+  // Another order or filter begins at its top, or where it was left.
+  const left = useRef({ memory, at });
+  const leave = () => remember(left.current.memory, { at: left.current.at, top: place.current });
+  const isOther = left.current.memory !== memory;
+  if (isOther) { leave(); place.current = recall(memory)?.top ?? 0; }
+  left.current = { memory, at: isOther ? recall(memory)?.at ?? -1 : at };
+  useEffect(() => setAt(left.current.at), [memory]);
+  useEffect(() => () => leave(), []);
   const ids = rows.items.map(idOf[noun]);
   const index = params.open ? ids.indexOf(params.open) : Math.min(at, ids.length - 1);
   const move = (by) => {
@@ -40,7 +47,8 @@ export function List({ noun }) {
     if (params.open) set({ open: ids[next] });
   };
   const enter = () => index >= 0 && go(...placeOf[noun](rows.items[index]));
-  const toggle = (id) => setChosen((now) => { const next = new Set(now); if (!next.delete(id)) next.add(id); return next; });
+  const toggle = (id) => setChosen((now) => { const next = new Map(now); if (!next.delete(id)) next.set(id, rows.items[ids.indexOf(id)]); return next; });
+  const renew = () => { setAt(-1); rows.reload(); };
   useKeys([
     { key: 'j', also: ['ArrowDown'], label: 'next', run: () => move(1) },
     { key: 'k', also: ['ArrowUp'], label: 'previous', run: () => move(-1) },
@@ -53,8 +61,8 @@ export function List({ noun }) {
       const next = rows.items.findIndex((row, i) => i > index && isBad(noun, row));
       if (next >= 0) { setAt(next); if (params.open) set({ open: ids[next] }); }
     } },
-    { key: 'n', label: 'show new', hidden: !rows.fresh, run: rows.reload },
-    { key: 'Escape', shown: 'Esc', label: 'back', hidden: true, run: () => (params.open ? set({ open: '' }) : setChosen(new Set())) },
+    { key: 'n', label: 'show new', hidden: !rows.fresh, run: renew },
+    { key: 'Escape', shown: 'Esc', label: 'back', hidden: true, run: () => (params.open ? set({ open: '' }) : setChosen(new Map())) },
   ]);
   const narrow = (patch) => { setAt(-1); set({ open: '', ...patch }, { push: true }); };
   const unfiltered = !q;
@@ -82,11 +90,11 @@ export function List({ noun }) {
         : rows.loading && !rows.items.length ? html`<${Shades} rows=${12} />`
         : !rows.items.length ? html`<${Blank} title=${`No ${noun} match`}><p>Nothing that was captured fits this filter${params.range || params.from ? ' in this time' : ''}.</p>
             <button class="button first" onClick=${() => narrow({ q: '', range: '', from: '', to: '' })}>Clear the filter</button></${Blank}>`
-        : html`<${Table} ...${{ noun, rows, columns, preferred, index, chosen, toggle, params, place }} onPick=${(i) => { setAt(i); set({ open: ids[i] }, { push: !params.open }); }} />`}
+        : html`<${Table} ...${{ noun, rows, columns, preferred, index, chosen, toggle, params, place, memory }} onPick=${(i) => { setAt(i); set({ open: ids[i] }, { push: !params.open }); }} />`}
       ${params.open && html`<${Sheet} noun=${noun} id=${params.open} row=${rows.items[ids.indexOf(params.open)]} onClose=${() => set({ open: '' })} />`}
     </div>
-    ${rows.fresh > 0 && html`<button class="announce" onClick=${() => { setAt(-1); rows.reload(); }}>${noun === 'sessions' ? `${f.plural(rows.fresh, 'new session')}` : 'New or changed'} · show</button>`}
-    ${chosen.size > 0 && html`<${Many} noun=${noun} ids=${[...chosen]} rows=${rows.items.filter((row) => chosen.has(idOf[noun](row)))} onDone=${() => { setChosen(new Set()); rows.reload(); }} onClear=${() => setChosen(new Set())} />`}
+    ${rows.fresh > 0 && html`<button class="announce" onClick=${renew}>${noun === 'sessions' ? `${f.plural(rows.fresh, 'new session')}` : 'New or changed'} · show</button>`}
+    ${chosen.size > 0 && html`<${Many} noun=${noun} ids=${[...chosen.keys()]} rows=${[...chosen.values()]} onDone=${() => { setChosen(new Map()); rows.reload(); }} onClear=${() => setChosen(new Map())} />`}
     ${choosing && html`<${Columns} noun=${noun} onClose=${() => setChoosing(false)} />`}
   </div>`;
 }
@@ -96,10 +104,11 @@ const isBad = (noun, row) => (noun === 'sessions' ? row.rollup.failed_calls + ro
 function counted(noun, rows) {
   if (!rows.count) return '';
   const all = `${f.count(rows.count.value)}${rows.count.exact ? '' : ' or more'}`;
-  return rows.count.value > rows.items.length ? `${f.count(rows.items.length)} of ${all} ${noun}` : `${all} ${noun}`;
+  const named = rows.count.value === 1 && rows.count.exact ? noun.slice(0, -1) : noun;
+  return rows.count.value > rows.items.length ? `${f.count(rows.items.length)} of ${all} ${named}` : `${all} ${named}`;
 }
 
-function Table({ noun, rows, columns, preferred, index, chosen, toggle, params, onPick, place }) {
+function Table({ noun, rows, columns, preferred, index, chosen, toggle, params, onPick, place, memory }) {
   const [trying, setTrying] = useState({});
   const sort = sortOf(noun, params);
   const { utc } = preferred;
@@ -113,7 +122,7 @@ function Table({ noun, rows, columns, preferred, index, chosen, toggle, params, 
   };
   const head = html`<${Heads} ...${{ noun, columns, preferred, sort, params, setTrying }} />`;
   return html`<div class="tablebox">
-    <${Virtual} count=${rows.items.length} height=${HEIGHT} row=${row} head=${head} style=${gridOf(noun, columns, preferred, trying)} outer=${aboutOf(noun, rows.count)} at=${index} start=${place.current}
+    <${Virtual} count=${rows.items.length} height=${HEIGHT} row=${row} head=${head} style=${gridOf(noun, columns, preferred, trying)} outer=${aboutOf(noun, rows.count)} at=${index} start=${place.current} of=${memory}
       onScroll=${(top) => { place.current = top; }} onEnd=${rows.more}
       extra=${rows.tail ? html`<${Failed} problem=${rows.tail} retry=${rows.more} />` : rows.cursor && html`<p class="faint more">more rows are read as you scroll</p>`} /></div>`;
 }

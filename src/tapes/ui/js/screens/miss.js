@@ -1,6 +1,6 @@
 // Why a request is on no tape: what was asked, what is nearest, what differs, why, and what to do.
 import { html, useEffect } from '../parts/view.js';
-import { query, useAsk, useChanges } from '../parts/api.js';
+import { query, useAsk, useChangesSoon } from '../parts/api.js';
 import { go, link, set, useRoute } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Asked, Blank, CopyLine, Icon, Text, When, capital } from '../parts/pieces.js';
@@ -17,7 +17,7 @@ export function Screen() {
 // A refusal names its call before the log has it: the call gets its number when it is written.
 function Named({ id }) {
   const asked = useAsk(query('/v1/find', { id, limit: 5 }));
-  useChanges(asked.reload);
+  useChangesSoon(asked.reload);
   const turn = asked.value?.items.find((each) => each.noun === 'turns');
   useEffect(() => { if (turn) go(['miss', String(turn.id)], {}, { replace: true }); }, [turn]);
   return html`<div class="page"><nav class="crumbs" aria-label="Where this is"><a href="#/tapes">Tapes</a> / <span>Miss</span></nav>

@@ -24,6 +24,7 @@ function useAll(addresses, version) {
   useEffect(() => {
     const stop = new AbortController();
     const left = [...addresses];
+    put((now) => Object.fromEntries(addresses.filter((each) => each in now).map((each) => [each, now[each]])));
     const next = async () => {
       for (let address = left.shift(); address && !stop.signal.aborted; address = left.shift()) {
         const name = address;

@@ -1,9 +1,9 @@
 // Text, found anywhere: in prompts, answers, thinking, arguments, results; with the words marked.
-import { html, useEffect, useState } from '../parts/view.js';
+import { html, useEffect, useRef, useState } from '../parts/view.js';
 import { ask, query, useAsk } from '../parts/api.js';
 import { go, link, set, useRoute } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
-import { Blank, Failed, Kind, Shades, State, Text, When } from '../parts/pieces.js';
+import { Blank, Failed, Kind, Shades, State, Text, When, shown } from '../parts/pieces.js';
 import { Filter } from '../parts/filter.js';
 import * as f from '../parts/format.js';
 
@@ -14,11 +14,11 @@ function Marked({ text, places }) {
   let at = 0;
   for (const [from, to] of places) {
     if (from < at) continue;
-    parts.push(characters.slice(at, from).join(''), html`<mark key=${from}>${f.visible(characters.slice(from, to).join(''))}</mark>`);
+    parts.push(characters.slice(at, from).join(''), html`<mark key=${from}>${shown(characters.slice(from, to).join(''))}</mark>`);
     at = to;
   }
   parts.push(characters.slice(at).join(''));
-  return html`<p class="excerpt" dir="auto">${parts.map((part) => (typeof part === 'string' ? f.visible(part) : part))}</p>`;
+  return html`<p class="excerpt" dir="auto">${parts.map((part) => (typeof part === 'string' ? shown(part) : part))}</p>`;
 }
 
 export function Screen() {
@@ -27,12 +27,20 @@ export function Screen() {
   const first = useAsk(q.trim() ? query('/v1/search', { q, limit: 30 }) : '');
   const [more, setMore] = useState({ q, items: [], cursor: null });
   useEffect(() => setMore({ q, items: [], cursor: first.value?.next_cursor }), [first.value]);
-  const hits = [...(first.value?.items || []), ...more.items];
+  const hits = [...(first.value?.items || []), ...(more.q === q ? more.items : [])];
+  const busy = useRef(false);
   const at = Math.min(Number(params.at ?? -1), hits.length - 1);
   const place = (hit) => [['trace', hit.span.trace_id], { span: hit.span.span_id }];
-  const load = () => ask(query('/v1/search', { q, limit: 30, cursor: more.cursor })).then(
-    (page) => setMore((now) => ({ q, items: [...now.items, ...page.items], cursor: page.next_cursor })), (problem) => setMore((now) => ({ ...now, problem })),
-  );
+  // An answer that comes for another search, or twice, is not taken.
+  const load = () => {
+    if (busy.current) return;
+    busy.current = true;
+    const { cursor } = more;
+    const add = (get) => setMore((now) => (now.q === q && now.cursor === cursor ? get(now) : now));
+    ask(query('/v1/search', { q, limit: 30, cursor })).then(
+      (page) => add((now) => ({ q, items: [...now.items, ...page.items], cursor: page.next_cursor })), (problem) => add((now) => ({ ...now, problem })),
+    ).finally(() => { busy.current = false; });
+  };
   const move = (by) => {
     const next = Math.max(0, Math.min(hits.length - 1, at + by));
     set({ at: next });

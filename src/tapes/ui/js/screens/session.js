@@ -28,6 +28,9 @@ export function Screen() {
   return html`<div class="whole"><div class="wholehead"><div class="shade" /></div><${Shades} rows=${12} /></div>`;
 }
 
+// All of it, as the API has it: what is shown here is cut, and has more in it than came.
+const exported = (id) => ask(`/v1/${path('sessions', id, 'traces')}`).then((found) => save(`${id}.json`, JSON.stringify(found)), (problem) => say(problem.message));
+
 function useThreads(spans) {
   return useMemo(() => {
     const threads = new Map();
@@ -60,8 +63,13 @@ function Whole({ found, asked, params }) {
   const wanted = params.turn && !traces.some((each) => each.trace.trace_id === params.turn) ? spans.find((span) => String(span.raw_turn_id) === params.turn)?.trace_id : params.turn;
   const at = Math.max(0, traces.findIndex((each) => each.trace.trace_id === wanted));
   const chosen = model.byId.get(params.span) || spans.find((span) => String(span.raw_turn_id) === params.turn && span.kind === 'llm');
-  const first = traces.length > most && !wanted ? traces.length - most : Math.max(0, Math.min(at, traces.length - most));
-  const shown = traces.slice(first, first + Math.max(most, 1));
+  // Where somebody reads from the newest turns, those that come go below: the first that is shown stays.
+  const begun = useRef('');
+  let first = traces.length > most && !wanted ? traces.length - most : Math.max(0, Math.min(at, traces.length - most));
+  const held = follow || wanted ? -1 : traces.findIndex((each) => each.trace.trace_id === begun.current);
+  if (held >= 0) first = Math.min(first, held);
+  begun.current = traces[first]?.trace.trace_id ?? '';
+  const shown = wanted ? traces.slice(first, first + Math.max(most, 1)) : traces.slice(first);
   const bring = (id, smooth) => box.current?.querySelector(`[data-trace="${CSS.escape(id)}"]`)?.scrollIntoView({ block: 'start', behavior: smooth && !matchMedia('(prefers-reduced-motion: reduce)').matches ? 'smooth' : 'auto' });
   const turnTo = (i) => {
     const next = traces[Math.max(0, Math.min(traces.length - 1, i))];
@@ -96,7 +104,7 @@ function Whole({ found, asked, params }) {
   const own = threads.find((each) => each.id === '')?.sum || whole;
   const { rollup } = session;
   const left = html`<div class="sessionleft"><${Lanes} ...${{ model, clock, threads }} turns=${model.roots.map((span) => ({ id: span.span_id, begin: span.begin }))} chosen=${chosen?.span_id} onChoose=${chooseAndShow} />
-    <div class="cards" ref=${box} tabindex="0" role="feed" aria-label="Turns" onWheel=${() => follow && setFollow(false)}>
+    <div class="cards" ref=${box} tabindex="0" role="feed" aria-label="Turns" onWheel=${() => follow && setFollow(false)} onTouchMove=${() => follow && setFollow(false)} onKeyDown=${(event) => follow && ['PageUp', 'PageDown', 'Home'].includes(event.key) && setFollow(false)}>
       ${first > 0 && html`<p class="rest"><span class="dim">${f.count(shown.length)} of ${f.plural(traces.length, 'turn')}; ${f.count(first)} earlier</span><button class="button" onClick=${() => setMost(most + 200)}>Show earlier turns</button></p>`}
       ${!traces.length && html`<${Blank} title="No turn yet"><p>The session is known, and none of its calls could be read so far.</p></${Blank}>`}
       ${shown.map(({ trace, spans: mine }, i) => html`<${Card} key=${trace.trace_id} number=${first + i + 1} isCurrent=${trace.trace_id === wanted} ...${{ trace, spans: mine, model, before }} chosen=${chosen?.span_id} onChoose=${choose} onFork=${() => fork(first + i)} />`)}
@@ -111,13 +119,13 @@ function Whole({ found, asked, params }) {
         <button class="button plain" aria-pressed=${String(session.pinned)} onClick=${() => change({ pinned: !session.pinned }, session.pinned ? 'No longer pinned' : 'Pinned: exempt from retention')}><${Icon} name="pin" />${session.pinned ? 'Pinned' : 'Pin'}</button>
         <button class="button plain" onClick=${() => setDialog('rename')}>Rename, tag</button>
         <button class="button" onClick=${() => setDialog('freeze')}><${Icon} name="snow" />Freeze</button>
-        <button class="button" onClick=${() => save(`${session.id}.json`, JSON.stringify(found))}><${Icon} name="down2" />Export</button>
+        <button class="button" onClick=${() => exported(session.id)}><${Icon} name="down2" />Export</button>
         <button class="button" onClick=${() => copy(location.href, 'Link copied')}><${Icon} name="copy" />Link</button>
         <button class="button plain" aria-label="Delete" title="Delete" onClick=${() => setDialog('delete')}><${Icon} name="bin" /></button></div>
       <div class="row wrap totals"><${State} state=${rollup.status} live=${session.live} />${session.tags.map((tag) => html`<span key=${tag} class="badge">${tag}</span>`)}
         <span><${Text}>${session.agent_name || session.harness_id}</${Text}></span><span><${When} at=${session.started_at} /></span><span title="agent time: idle time is not in it"><${Duration} ns=${rollup.duration_ns} /></span>
         <span>${f.plural(rollup.turn_count, 'turn')}, ${f.plural(rollup.llm_calls, 'call')}${rollup.replayed_calls > 0 && `, ${rollup.replayed_calls} replayed`}</span>
-        <span>all <${Tokens} input=${whole.input} cached=${whole.cached} output=${whole.output} /> <${Cost} usd=${rollup.usage.cost_usd} unpriced=${rollup.unpriced_calls} saved=${rollup.usage.saved_cost_usd} /></span>
+        <span>all <${Tokens} input=${whole.input} cached=${whole.cached} output=${whole.output} /> <${Cost} usd=${rollup.usage.cost_usd} unpriced=${rollup.unpriced_calls} saved=${rollup.usage.saved_cost_usd} replayed=${rollup.replayed_calls} whole /></span>
         ${threads.length > 1 && html`<span>main alone <${Tokens} input=${own.input} cached=${own.cached} output=${own.output} /> <${Cost} usd=${own.cost} unpriced=${own.unpriced} /></span>`}
         ${errors.length > 0 && html`<button class="linklike bad" onClick=${nextError}>${f.plural(errors.length, 'error')}</button>`}
         ${(session.live || follow) && html`<button class="button plain" aria-pressed=${String(follow)} title="Keep the newest turn in sight as it comes (F)" onClick=${() => setFollow(!follow)}>Follow</button>`}</div>

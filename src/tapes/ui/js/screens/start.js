@@ -1,7 +1,7 @@
 // The first five minutes: what arrives, counted as it arrives; the lines that make something arrive;
 // and sample sessions for whoever wants to look first.
 import { html, useEffect, useState } from '../parts/view.js';
-import { ask, useAsk, useChanges } from '../parts/api.js';
+import { ask, useAsk, useChangesSoon } from '../parts/api.js';
 import { go } from '../parts/route.js';
 import { CopyLine, Failed, Segments } from '../parts/pieces.js';
 import * as f from '../parts/format.js';
@@ -23,7 +23,7 @@ export function Start({ again, fresh }) {
   const [way, setWay] = useState('any');
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState(null);
-  useChanges(asked.reload);
+  useChangesSoon(asked.reload);
   useEffect(() => {
     const timer = setInterval(asked.reload, 2000);
     return () => clearInterval(timer);
@@ -40,8 +40,8 @@ export function Start({ again, fresh }) {
   const ways = waysTo(asked.value?.addresses?.proxy || 'http://127.0.0.1:8080');
   const [, about, text] = ways[way];
   return html`<div class="page start">
-    <div><h1>${has ? 'How to capture more' : 'Nothing was captured yet'}</h1><p class="dim">${has ? html`<a href="#/sessions">What was captured</a> is there.` : 'As soon as a call comes through, its session is here.'} This many have come, and by which way:</p></div>
-    <dl class="counters" aria-label="Calls that have come, by their way">${SOURCES.map(([name, label]) => html`<div key=${name}><dt>${label}</dt><dd class="tnum">${asked.value ? f.count(source[name] || 0) : f.NONE}</dd></div>`)}</dl>
+    <div><h1>${has ? 'How to capture more' : 'Nothing was captured yet'}</h1><p class="dim">${has ? html`<a href="#/sessions">What was captured</a> is there.` : 'As soon as a call comes through, its session is here.'} This many records have come, and by which way:</p></div>
+    <dl class="counters" aria-label="Records that have come, by their way">${SOURCES.map(([name, label]) => html`<div key=${name}><dt>${label}</dt><dd class="tnum">${asked.value ? f.count(source[name] || 0) : f.NONE}</dd></div>`)}</dl>
     ${asked.problem && html`<${Failed} problem=${asked.problem} retry=${asked.reload} />`}
     <section class="panel"><header><h2>Capture a call</h2></header><div class="inside stack">
       <${Segments} label="Client" value=${way} options=${Object.entries(ways).map(([name, [label]]) => [name, label])} onChange=${setWay} />

@@ -1,16 +1,25 @@
 // Which tapes there are, and what lately was on none of them.
 import { html } from '../parts/view.js';
-import { useAsk, useChanges } from '../parts/api.js';
+import { useAsk, useChangesSoon } from '../parts/api.js';
 import { go, link, set, useRoute } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Asked, Blank, CopyLine, Icon, Text, When } from '../parts/pieces.js';
 import * as f from '../parts/format.js';
 
+// What the runs that ended here did with a tape; where none did, it is not known.
+function Replayed({ did }) {
+  if (!did) return html`<td class="num faint" title="no run has ended here">${f.NONE}</td><td class="num faint">${f.NONE}</td><td class="num faint">${f.NONE}</td>`;
+  const { served, refused, saved, runs } = did;
+  const unpriced = saved.unpriced ? `; ${f.plural(saved.unpriced, 'call')} without a price not in it` : '';
+  return html`<td class="num" title=${`in ${f.plural(runs, 'run')} that ended`}>${f.count(served)}</td><td class=${`num ${refused ? 'warn' : ''}`}>${f.count(refused)}</td>
+    <td class="num" title=${`${f.count(saved.tokens)} tokens in ${f.plural(saved.calls, 'call')}${unpriced}`}>${saved.usd == null && saved.calls > 0 ? (saved.tokens == null ? f.NONE : `${f.brief(saved.tokens)} tokens`) : f.money(saved.usd ?? 0)}</td>`;
+}
+
 export function Screen() {
   const { params } = useRoute();
   const tapes = useAsk('/v1/tapes');
   const misses = useAsk('/v1/misses?limit=50');
-  useChanges(() => misses.reload());
+  useChangesSoon(misses.reload);
   const items = tapes.value?.items || [];
   const at = Math.min(Number(params.at ?? -1), items.length - 1);
   useKeys([
@@ -22,8 +31,8 @@ export function Screen() {
     <${Asked} asked=${tapes} rows=${6}>${({ items: found, folder }) => (!found.length ? html`<${Blank} title="No tape here yet">
         ${folder ? html`<p>None lies below <code>${folder}</code>, where the server was started. A tape is made by recording once:</p><div class="fit"><${CopyLine} text=${'DEMO_LIVE=1 CASSETTE_MODE=record tapes run --tape tests/tapes/first.jsonl -- python agent.py'} /></div>` : html`<p>Tapes belong to this machine, and your project has none.</p>`}</${Blank}>`
       : html`<section class="panel"><header><h2>${f.plural(found.length, 'tape')}</h2><${Text} as="code" class="faint">${folder}</${Text}></header>
-        <table class="plain"><thead><tr><th scope="col">Tape</th><th scope="col">Kind</th><th scope="col" class="num">Answers</th><th scope="col" class="num">Incomplete</th><th scope="col" class="num">Size</th><th scope="col">Last recorded</th></tr></thead>
-        <tbody>${found.map((tape, i) => html`<tr key=${tape.path} class=${i === at ? 'at' : ''}><th scope="row"><a href=${link(['tape', tape.path])}><${Text}>${tape.path}</${Text}></a>${tape.problem && html`<p class="bad row"><${Icon} name="error" /><${Text}>${tape.problem}</${Text}></p>`}</th><td>${tape.kind}</td><td class="num">${tape.problem ? f.NONE : f.count(tape.answers)}</td><td class="num">${tape.incomplete ? html`<span class="warn">${tape.incomplete}</span>` : '0'}</td><td class="num">${f.bytes(tape.bytes)}</td><td><${When} at=${tape.last_recorded} /></td></tr>`)}</tbody></table></section>`)}</${Asked}>
+        <table class="plain"><thead><tr><th scope="col">Tape</th><th scope="col">Kind</th><th scope="col" class="num">Answers</th><th scope="col" class="num">Incomplete</th><th scope="col" class="num">Served</th><th scope="col" class="num">Refused</th><th scope="col" class="num">Not spent</th><th scope="col" class="num">Size</th><th scope="col">Last recorded</th></tr></thead>
+        <tbody>${found.map((tape, i) => html`<tr key=${tape.path} class=${i === at ? 'at' : ''}><th scope="row"><a href=${link(['tape', tape.path])}><${Text}>${tape.path}</${Text}></a>${tape.problem && html`<p class="bad row"><${Icon} name="error" /><${Text}>${tape.problem}</${Text}></p>`}</th><td>${tape.kind}</td><td class="num">${tape.problem ? f.NONE : f.count(tape.answers)}</td><td class="num">${tape.incomplete ? html`<span class="warn">${tape.incomplete}</span>` : '0'}</td><${Replayed} did=${tape.replayed} /><td class="num">${f.bytes(tape.bytes)}</td><td><${When} at=${tape.last_recorded} /></td></tr>`)}</tbody></table></section>`)}</${Asked}>
     <section class="panel"><header><h2>Refused lately</h2></header><${Asked} asked=${misses} rows=${4}>${({ items: found }) => (!found.length
       ? html`<p class="inside dim">No request was refused. One that is on no tape is refused in replay, never sent on; it then stands here with its diagnosis.</p>`
       : html`<table class="plain"><thead><tr><th scope="col">When</th><th scope="col">What was asked</th><th scope="col">Model</th><th scope="col">Tape</th><th scope="col">Why</th><th scope="col">Session</th></tr></thead><tbody>${found.map((turn) => html`<tr key=${turn.id}>

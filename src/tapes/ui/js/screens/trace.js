@@ -129,7 +129,7 @@ function Whole({ found, model, asked, params }) {
         <button class="button plain" disabled=${place < 1} onClick=${() => beside(-1)} aria-label="The trace before" title="The trace before ([)"><${Icon} name="left" /></button><button class="button plain" disabled=${place < 0 || place >= siblings.length - 1} onClick=${() => beside(1)} aria-label="The trace after" title="The trace after (])"><${Icon} name="right" /></button></div>
       <div class="row wrap totals"><${State} state=${trace.status} live=${!trace.ended_at && trace.status !== 'error'} /><span><${When} at=${trace.started_at} /></span><span><${Duration} ns=${trace.duration_ns} /></span>
         <span>${isPart ? html`<span role="status" class="warn">${f.count(spans.length)} of ${f.plural(trace.span_count, 'span')}: the rest is coming</span>` : f.plural(model.received, 'span')}${!isPart && model.missing > 0 && html`, <span class="warn">${model.missing} missing</span>`}</span>
-        <span>${f.plural(trace.tool_calls, 'tool call')}</span>${errors > 0 && html`<span><button class="linklike bad" onClick=${nextError}>${f.plural(errors, 'error')}</button></span>`}<span><${Tokens} input=${sum.input} cached=${sum.cached} output=${sum.output} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} /></span></div>
+        <span>${f.plural(trace.tool_calls, 'tool call')}</span>${errors > 0 && html`<span><button class="linklike bad" onClick=${nextError}>${f.plural(errors, 'error')}</button></span>`}<span><${Tokens} input=${sum.input} cached=${sum.cached} output=${sum.output} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} replayed=${model.replayed} whole /></span></div>
       ${asked.problem && html`<${Stale} problem=${asked.problem} retry=${asked.reload} />`}
       ${isLost && html`<div class="notice warn" role="status"><${Icon} name="warn" /><p>The link names the span <${Text} as="code">${params.span}</${Text}>, which is not in this trace. The first span is selected instead.</p></div>`}
     </header>
@@ -146,7 +146,7 @@ const fits = (text, gists) => {
 
 function heatOf(rows, heat) {
   if (!heat) return () => 0;
-  const value = (span) => (span.kind === 'agent' ? 0 : heat === 'cost' ? span.cost_usd || 0 : span.duration_ns || 0);
+  const value = (span) => (span.kind === 'agent' ? 0 : heat === 'cost' ? f.spentOn(span) || 0 : span.duration_ns || 0);
   let most = 0;
   for (const { span } of rows) most = Math.max(most, value(span));
   return (span) => (most ? Math.sqrt(value(span) / most) : 0);
@@ -196,7 +196,7 @@ function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, se
         <${Text} class="cut spanname">${span.name}</${Text}>${gists.get(span.span_id) && html`<${Text} class="cut faint gist">${gists.get(span.span_id)}</${Text}>`}${span.isMissing && html`<span class="warn">not received</span>`}${span.anchor === 'unanchored' && html`<span class="warn">unanchored</span>`}
         ${view === 'tree' && span.children.length > 0 && !isOpen && html`<span class="faint">+${span.children.length}</span>`}</span>
       ${view === 'tree' ? html`
-        <span class="num dim">${span.kind === 'llm' ? f.brief(span.usage?.prompt_tokens) : ''}</span><span class=${`num ${isDear ? 'heat' : 'dim'}`} style=${isDear ? glow : undefined}>${span.kind === 'llm' ? f.money(span.cost_usd) : ''}</span>
+        <span class="num dim">${span.kind === 'llm' ? f.brief(span.usage?.prompt_tokens) : ''}</span><span class=${`num ${isDear ? 'heat' : 'dim'}`} style=${isDear ? glow : undefined}>${span.kind === 'llm' ? f.money(f.spentOn(span)) : ''}</span>
         <span class="num heat" style=${isDear ? undefined : glow}>${lasting(span)}</span>`
       : html`<span class="lane">${clock.gaps.map((gap) => html`<i key=${gap.place} class="gap" style=${{ left: `${(100 * (gap.left - from)) / (to - from)}%`, width: `${(100 * gap.share) / (to - from)}%` }} />`)}
           ${b >= 0 && a <= 100 && html`<i class=${`bar2 ${span.kind} ${span.status === 'error' ? 'failed' : ''} ${span.isRunning ? 'running' : ''} ${span.hasNoEnd ? 'endless' : ''} ${heat ? 'heated' : ''}`} title=${`${f.duration(span.duration_ns)}${span.first_chunk_ns != null ? `, first token after ${f.duration(span.first_chunk_ns)}` : ''}`}
@@ -223,11 +223,27 @@ function Axis({ clock, zoom: [from, to] }) {
 // The same spans as one readable transcript, in pages.
 function Log({ trace, chosen, onChoose, keep }) {
   const [state, setState] = useState({ items: [], cursor: '' });
-  const load = (cursor) => ask(query('/v1/spans', { trace_id: trace.trace_id, payload: 'preview', sort: 'seq', direction: 'asc', limit: 200, cursor })).then(
-    (page) => setState((now) => ({ items: [...(cursor ? now.items : []), ...page.items], cursor: page.next_cursor })),
-    (problem) => setState((now) => ({ ...now, problem })),
-  );
-  useEffect(() => { load(''); }, [trace.trace_id, trace.span_count]);
+  const stop = useRef(null);
+  // From the beginning, where it grew, as many as there were: nothing that is read goes.
+  const load = async (cursor, least = 0) => {
+    stop.current?.abort();
+    stop.current = new AbortController();
+    const { signal } = stop.current;
+    let items = cursor ? state.items : [];
+    try {
+      do {
+        const page = await ask(query('/v1/spans', { trace_id: trace.trace_id, payload: 'preview', sort: 'seq', direction: 'asc', limit: 200, cursor }), { signal });
+        if (signal.aborted) return;
+        items = [...items, ...page.items];
+        cursor = page.next_cursor;
+      } while (cursor && items.length < least);
+      setState({ items, cursor });
+    } catch (problem) {
+      if (!signal.aborted) setState((now) => ({ ...now, problem }));
+    }
+  };
+  useEffect(() => { load('', state.items.length); }, [trace.trace_id, trace.span_count]);
+  useEffect(() => () => stop.current?.abort(), []);
   const at = useRef(null);
   useEffect(() => { at.current?.scrollIntoView({ block: 'nearest' }); }, [chosen, state.items.length > 0]);
   const shown = keep ? state.items.filter((span) => keep.has(span.span_id)) : state.items;
