@@ -126,6 +126,22 @@ def test_listeners_are_bounded(store: SqlStore, monkeypatch: pytest.MonkeyPatch)
         assert (refusal.status_code, refusal.headers["retry-after"]) == (503, "5")
 
 
+def test_streams_end_when_their_server_does(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "HEARTBEAT_S", 3600.0)
+    told = changes.Changes()
+
+    async def heard() -> list[bytes]:
+        stream = told.stream(store.project(), None)
+        first = await anext(stream)
+        asyncio.get_running_loop().call_later(0.05, told.close)  # when it waits for a change
+        async with asyncio.timeout(20):
+            return [first, *[each async for each in stream]]
+
+    assert len(asyncio.run(heard())) == 1
+
+
 def test_a_head_of_the_stream_does_not_wait(client: httpx.Client) -> None:
     assert client.head("/v1/changes/stream").status_code == 405
 

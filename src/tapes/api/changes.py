@@ -42,6 +42,7 @@ class _Watch:
         self.listeners = 0
         self._seq = -1
         self.falls = 0  # how often the last number was below the one before
+        self.is_over = False
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
 
@@ -57,10 +58,12 @@ class _Watch:
             self._task = None
 
     async def beyond(self, seq: int, falls: int) -> bool:
-        """Wait for a higher number, or another log; False where neither came for long."""
+        """Wait for a higher number, another log, or the end; False where none came for long."""
         try:
             async with asyncio.timeout(HEARTBEAT_S), self._changed:
-                await self._changed.wait_for(lambda: self._seq > seq or self.falls > falls)
+                await self._changed.wait_for(
+                    lambda: self._seq > seq or self.falls > falls or self.is_over
+                )
                 return True
         except TimeoutError:
             return False
@@ -71,7 +74,7 @@ class _Watch:
                 seq = await run_in_threadpool(self._project.seq)
             except TapesError:
                 seq = self._seq  # the store is away just now: nothing is known to have changed
-            if seq != self._seq:
+            if seq != self._seq or self.is_over:
                 async with self._changed:
                     self.falls += seq < self._seq
                     self._seq = seq
@@ -87,8 +90,10 @@ class Changes:
         self._closing = False
 
     def close(self) -> None:
-        """End all streams at their next turn."""
+        """End all streams with the next look at the log."""
         self._closing = True
+        for watch in self._watches.values():
+            watch.is_over = True
 
     def require_room(self) -> None:
         """Raises Busy where too many listen."""
@@ -121,6 +126,8 @@ class Changes:
                 if not await watch.beyond(seq, falls):
                     yield b": nothing new\n\n"
                     continue
+                if self._closing:
+                    break
                 falls = watch.falls
                 if seq > await run_in_threadpool(project.seq):
                     seq = 0  # rule 2
