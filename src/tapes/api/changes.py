@@ -126,7 +126,7 @@ class Changes:
                 if not await watch.beyond(seq, falls):
                     yield b": nothing new\n\n"
                     continue
-                if self._closing:
+                if watch.is_over:
                     break
                 falls = watch.falls
                 if seq > await run_in_threadpool(project.seq):
