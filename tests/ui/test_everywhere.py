@@ -237,3 +237,13 @@ def test_the_api_reference_has_the_theme_of_the_page(
         )
         red, green, blue = map(int, re.findall(r"\d+", ground)[:3])
         assert (red + green + blue < 300) == (scheme == "dark"), (name, ground)
+
+
+def test_a_screen_that_comes_is_not_framed(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"], "#/sessions")
+    expect(page.get_by_role("row").nth(1)).to_be_visible()
+    page.goto(f"{addresses['api']}/#/overview")
+    expect(page.get_by_role("heading", name="Calls by model")).to_be_visible()
+    main = page.get_by_role("main")
+    expect(main).to_be_focused()
+    assert main.evaluate("(main) => getComputedStyle(main).outlineStyle") == "none"
