@@ -24,6 +24,7 @@ from tapes.capture.relay import (
 )
 from tests.capture.llhttp import read_requests
 from tests.capture.wires import Wire
+from tests.servers import PATIENCE_S
 
 
 @dataclass(frozen=True)
@@ -269,8 +270,9 @@ def test_a_client_that_leaves_while_it_is_not_read_is_noticed(target: bytes, lef
             loop = asyncio.get_running_loop()
             _, connection = await loop.create_connection(Clients(echo).connection, sock=ours)
             theirs.sendall(sized(b"1", target))
-            while not echo.turns:
-                await asyncio.sleep(0)
+            async with asyncio.timeout(PATIENCE_S):
+                while not echo.turns:
+                    await asyncio.sleep(0)
             connection.pause_reading(True)
             theirs.sendall(b"more")
             connection.close_if_still(time.monotonic())
