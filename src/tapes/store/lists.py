@@ -111,12 +111,12 @@ _LAST_SEQ = select(clocks.c.seq).where(clocks.c.org_id == bindparam("org"))
 
 
 _Asked = ColumnElement[bool] | TextClause
-# What a histogram counts: which rows failed, and what they cost.
 # What a span cost by its price was not spent where a tape answered it.
 _SPENT = case(
     (spans.c.outcome == Outcome.REPLAYED, literal(Decimal(0), spans.c.cost_usd.type)),
     else_=spans.c.cost_usd,
 )
+# What a histogram counts: which rows failed, and what they cost.
 _SPREAD: Mapping[Noun, tuple[ColumnElement[bool], ColumnElement[Any]]] = {
     Noun.SESSIONS: (
         or_(sessions.c.failed_calls > 0, sessions.c.tool_error_count > 0),
