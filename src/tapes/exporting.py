@@ -99,7 +99,7 @@ class Export:
             events = self._events(session)
             about = self._about(session) if self.content else {}
             for some in self._spans(session, payload=self.content):
-                asked = {s.raw_turn_id: self._asked(s) for s in some if s.kind is SpanKind.LLM}
+                asked = self._all_asked(some) if self.content else {}
                 made = resource_spans(session, some, self.content, events, asked, about)
                 yield before + compact(made).encode()
                 before = b","
@@ -119,6 +119,10 @@ class Export:
             genai.SESSION_USER: session.auth_subject,
             genai.SESSION_TAGS: sorted(tags) or "",
         }
+
+    def _all_asked(self, some: Iterable[Span]) -> AllAsked:
+        """To read a request takes a hundred times as long as its span: only where texts go too."""
+        return {span.raw_turn_id: self._asked(span) for span in some if span.kind is SpanKind.LLM}
 
     def _asked(self, span: Span) -> Asked | None:
         """What a call was asked with, where its turn is there and says so."""
@@ -319,7 +323,7 @@ def _said(span: Span, session: Session, content: bool, asked: Asked | None) -> d
             "tapes.cost.currency": None if span.cost_usd is None else "USD",
         }
         if asked is not None:
-            said |= _settings(asked, content)
+            said |= _settings(asked)
         if content:
             said["gen_ai.input.messages"] = _messages("user", span.input)
             said["gen_ai.output.messages"] = _messages("assistant", span.output)
@@ -337,15 +341,15 @@ def _said(span: Span, session: Session, content: bool, asked: Asked | None) -> d
     return {name: value for name, value in said.items() if value not in (None, "")}
 
 
-def _settings(asked: Asked, content: bool) -> dict[str, Json]:
-    """What a request says beside its messages. Words that end an answer are texts."""
+def _settings(asked: Asked) -> dict[str, Json]:
+    """What a request says beside its messages."""
     said: dict[str, Json] = {"gen_ai.operation.name": asked.operation}
     said[genai.STREAM[0]] = True if asked.stream else None
     for name, (current, *_) in genai.SETTINGS:
         value = asked.settings.get(name)
         if isinstance(value, str | int | float) and name != "stop_sequences":
             said[current] = value
-        elif content and name == "stop_sequences" and value:
+        elif name == "stop_sequences" and value:
             said[current] = [str(each) for each in (value if isinstance(value, list) else [value])]
     return said
 
