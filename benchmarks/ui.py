@@ -169,11 +169,12 @@ def _many(browser: Any, address: str, spans: str) -> Iterator[Measurement]:
 
 
 def _opened(browser: Any, address: str) -> Measurement:
-    """The content of a span, from the step that chooses it in its trace."""
+    """The content of a span, from the step that chooses it in its trace, which is there by then."""
     with urllib.request.urlopen(f"{address}/v1/spans?q=model:large&limit=5") as answer:
         [found] = [each for each in json.load(answer)["items"] if each["kind"] == "llm"]
     page = _page(browser, f"{address}/#/trace/{found['trace_id']}?span=none")
     page.evaluate("until(() => document.querySelector('[role=treeitem]'))")
+    _at_rest(page)
     page.evaluate(GO, f"/trace/{found['trace_id']}?span={found['span_id']}")
     seconds = page.evaluate(CONTENT, LARGE[:60]) / 1000
     page.context.close()

@@ -199,3 +199,17 @@ def test_another_order_begins_at_its_top_and_its_head_keeps_the_focus(
     expect(head).to_have_attribute("aria-sort", "none")
     drawn(page)
     assert rows.evaluate("(rows) => rows.scrollTop") == 700
+
+
+def test_what_spans_say_is_not_asked_for_where_there_are_none(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/spans")
+    page.get_by_role("row").nth(1).wait_for()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.evaluate("location.hash = '#/spans?q=model:nobody'")
+    expect(page.locator(".blank")).to_be_visible()
+    with page.expect_response("**/v1/spans?*payload=preview*"):  # where there are some it is
+        page.evaluate("location.hash = '#/spans?q=tool:Bash'")
+    assert not [url for url in asked if "nobody" in url and "preview" in url]

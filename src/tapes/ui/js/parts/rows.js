@@ -20,7 +20,7 @@ onChange(({ session_id: id }) => {
 const addressOf = (noun, { q, sort, direction }, cursor = '') => query(`/v1/${noun}`, { q, sort, direction, cursor, limit: PAGE });
 const nameOf = (noun, { q, sort, direction }) => JSON.stringify([noun, q, sort, direction]);
 const stateOf = (name, page) => ({
-  name, items: page.items, cursor: page.next_cursor, wordless: [''], remarks: page.remarks, loading: false, problem: null,
+  name, items: page.items, cursor: page.next_cursor, wordless: page.items.length ? [''] : [], remarks: page.remarks, loading: false, problem: null,
   count: page.next_cursor ? undefined : { value: page.items.length, exact: true },
 });
 
@@ -59,7 +59,7 @@ export function useRows(noun, { q, sort, direction }) {
       return undefined;
     }
     const stop = new AbortController();
-    set((old) => ({ ...old, name, loading: true, problem: null }));
+    set((old) => ({ ...old, name, wordless: [], loading: true, problem: null }));
     fetchPage('', stop.signal).then(
       (page) => {
         if (stop.signal.aborted) return;
