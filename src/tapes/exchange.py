@@ -96,9 +96,9 @@ class Exchange:
 
 def header(headers: Headers, name: str) -> str | None:
     """The first value of a header, whatever the case of its name."""
-    wanted = name.lower()
+    wanted, size = name.lower(), len(name)
     for key, value in headers:
-        if key.lower() == wanted:
+        if len(key) == size and key.lower() == wanted:
             return value
     return None
 

@@ -81,6 +81,7 @@ _SETTING = re.compile(
 )
 # What a quick look sees of them: more than there is, and never less.
 _IS_SET = re.compile(r"_(?:KEY|SECRET|TOKEN|PASSWORD)(?:\s|\\+[tnr])?=")
+_HIDING_ESCAPE = re.compile(r"\\(?:u00|/)")
 _SPACED_NAME = re.compile(r'"(?:\s|\\+[tnr])+:')  # no usual writer has a space there
 # A shorter value is too likely to be a word of ordinary text.
 _REMEMBERED_LENGTH = 8
@@ -176,7 +177,8 @@ class Redactor:
             if _is_credential(name, value):
                 self._learn(name, unquote_plus(value))
         _, password = _user_of(request.url)
-        self._learn("password", unquote(password))
+        if password:
+            self._learn("password", unquote(password))
         return known
 
     def _head(self, headers: Headers) -> _Head:
@@ -364,7 +366,7 @@ class Redactor:
         if "=" in text and (_IS_SET.search(text) or any(_credential_parameters(text))):
             return True
         # JSON may spell any character as an escape, and a slash in two ways, which no look sees.
-        plain = unescaped(text) if "\\u00" in text or "\\/" in text else text
+        plain = unescaped(text) if _HIDING_ESCAPE.search(text) else text
         return plain != text and self._is_suspect(plain)
 
     def _by_pattern(self, text: str) -> Iterator[Finding]:
@@ -511,6 +513,8 @@ def _as_json(edit: Edit, text: str) -> Edit:
 
 def _user_of(url: str) -> tuple[str, str]:
     """The user and the password that a URL holds; empty where it holds none."""
+    if "@" not in url:
+        return "", ""
     authority = url.partition("://")[2].partition("/")[0].partition("?")[0]
     user, _, password = authority.rpartition("@")[0].partition(":")
     return user, password

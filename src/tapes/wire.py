@@ -44,7 +44,9 @@ class Decoded:
 
 def codings(content_encoding: str | None) -> list[str]:
     """The codings of a header in the order in which they were applied, `identity` left out."""
-    names = [name.strip().lower() for name in (content_encoding or "").split(",")]
+    if not content_encoding:
+        return []
+    names = [name.strip().lower() for name in content_encoding.split(",")]
     return [_ALIASES.get(name, name) for name in names if name not in ("", "identity")]
 
 
