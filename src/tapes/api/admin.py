@@ -63,7 +63,10 @@ def _derive(core: TheCore) -> Projector:
 
 @router.post("/v1/admin/derive/run", response_model=DerivedItem)
 def derive_run(request: Request, core: TheCore, caller: TheCaller) -> Response:
-    """Derive everything of the tenant anew, and say what it came to."""
+    """Derive everything of the tenant anew, and say what it came to.
+
+    Sessions that another worker has just now are derived by that one: those are `waiting`.
+    """
     project = core.store.project(caller.org_id)
     marked = core.store.mark_dirty(caller.org_id)
     done = _derive(core).of_tenants[caller.org_id]
@@ -74,6 +77,7 @@ def derive_run(request: Request, core: TheCore, caller: TheCaller) -> Response:
         "placed": done.placed,
         "changed_rows": done.changed,
         "failed": done.failed,
+        "waiting": core.store.waiting(caller.org_id),
         "raw_turns": turns,
         "parsed_turns": max(turns - sum(project.skipped().values()), 0),
         "call_kinds": _call_kinds(project),
