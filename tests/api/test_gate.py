@@ -115,6 +115,13 @@ def test_metrics_tell_a_tenant_of_its_own_log_alone(store: SqlStore) -> None:
     assert tells_of_server == [ADMIN, READ]
 
 
+def test_the_status_tells_a_tenant_nothing_of_where_the_log_lies(store: SqlStore) -> None:
+    with served(store, KEYS) as client:
+        told = {t: client.get("/v1/status", headers=bearer(t)) for t in (ADMIN, READ, TENANT)}
+    assert [store.name in answer.text for answer in told.values()] == [True, True, False]
+    assert "store" not in told[TENANT].json()
+
+
 def test_a_token_of_a_tenant_cannot_ask_for_another(store: SqlStore) -> None:
     filled(store)
     with served(store, KEYS) as client:

@@ -172,15 +172,16 @@ def _turns_of_proxy(project: Project, wanted: str) -> list[int]:
 
 
 @router.get("/v1/status", response_model=StateItem)
-def status(request: Request, core: TheCore, project: TheProject) -> Response:
+def status(request: Request, core: TheCore, project: TheProject, caller: TheCaller) -> Response:
     """How the log is: what it holds of a tenant, what waits, what shows nowhere and why."""
     counts = core.store.counts(project.org_id)
-    body = {
-        "store": core.store.name,
+    body: StateItem = {
         "seq": project.seq(),
         "counts": {what: dict(numbers) for what, numbers in counts.items()},
         "skipped": dict(project.skipped()),
         "derives": core.projector is not None,
         "addresses": {str(door): address for door, address in core.addresses.items()},
     }
+    if not caller.guest:
+        body["store"] = core.store.name
     return reply(request, body)

@@ -815,7 +815,8 @@ class AuditItems(TypedDict):
 class StateItem(TypedDict):
     """How the log is."""
 
-    store: str
+    store: NotRequired[str]
+    """where it lies; not for the token of a tenant"""
     seq: int
     counts: dict[str, dict[str, int]]
     """turns by state and outcome, drops by reason, what waits to be derived"""
