@@ -434,3 +434,12 @@ def test_spans_are_sorted_by_what_was_spent(store: SqlStore) -> None:
             break
         ask = replace(ask, cursor=page.next_cursor)
     assert found == ["recorded", "replayed"]
+
+
+def test_what_a_tape_answered_is_known_to_have_cost_nothing_where_all_is_summed(
+    store: SqlStore,
+) -> None:
+    store.append([chat(1, [said("user", "hi")], "a", outcome=Outcome.REPLAYED)])
+    Projector(store, lambda *_: Decimal(9)).drain()
+    stats = store.project().stats()
+    assert (stats.cost_usd, stats.saved_cost_usd) == (Decimal(0), Decimal(9))

@@ -525,20 +525,16 @@ _MAYBE = frozenset({"input_tokens", "output_tokens", "cost_usd", "saved_cost_usd
 # Of tokens and calls there are never too many for a number; of money and time there may be.
 _WIDE = frozenset({"cost_usd", "saved_cost_usd", "duration_ns"})
 _SUMS = [
-    (
-        WideSum(traces.c[column].type, traces.c[column])
-        if name in _WIDE
-        else func.sum(traces.c[column])
-    ).label(name)
-    for name, column in {
-        "input_tokens": "total_input_tokens",
-        "output_tokens": "total_output_tokens",
-        "cost_usd": "total_cost_usd",
-        "saved_cost_usd": "saved_cost_usd",
-        "unpriced_calls": "unpriced_calls",
-        "uncounted_calls": "uncounted_calls",
-        "duration_ns": "duration_ns",
-        "tool_calls": "tool_calls",
+    (WideSum(summed.type, summed) if name in _WIDE else func.sum(summed)).label(name)
+    for name, summed in {
+        "input_tokens": traces.c.total_input_tokens,
+        "output_tokens": traces.c.total_output_tokens,
+        "cost_usd": SPENT[Noun.TRACES],
+        "saved_cost_usd": traces.c.saved_cost_usd,
+        "unpriced_calls": traces.c.unpriced_calls,
+        "uncounted_calls": traces.c.uncounted_calls,
+        "duration_ns": traces.c.duration_ns,
+        "tool_calls": traces.c.tool_calls,
     }.items()
 ]
 
