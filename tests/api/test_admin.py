@@ -1,3 +1,4 @@
+import time
 from dataclasses import replace
 
 import httpx
@@ -51,6 +52,19 @@ def test_deriving_anew_counts_what_is_the_tenants_own(store: SqlStore) -> None:
         assert (told["raw_turns"], told["parsed_turns"], told["call_kinds"]) == (2, 2, {"main": 2})
         whole = client.post("/v1/admin/derive/run").json()["orgs"]["default"]
         assert (whole["derived"], whole["raw_turns"], whole["call_kinds"]) == (3, 6, {"main": 6})
+
+
+def test_deriving_anew_says_what_another_worker_still_has(store: SqlStore) -> None:
+    fill(store, many(3, 1))
+    store.mark_dirty()
+    now = time.time_ns()
+    with served(store) as client, store.take(2, ready_at=now, overdue_at=now, but=()) as work:
+        told = client.post("/v1/admin/derive/run").json()["orgs"]["default"]
+        held = len(work.taken) if store.database.is_postgres else 0  # elsewhere nobody is held up
+        assert (told["sessions"], told["derived"], told["waiting"]) == (3, 3 - held, held)
+    with served(store) as client:
+        told = client.post("/v1/admin/derive/run").json()["orgs"]["default"]
+        assert (told["derived"], told["waiting"]) == (3, 0)
 
 
 def test_a_correction_moves_a_turn_to_its_session(store: SqlStore) -> None:

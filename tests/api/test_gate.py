@@ -1,5 +1,7 @@
 import http.client
 import re
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,6 +115,24 @@ def test_metrics_tell_a_tenant_of_its_own_log_alone(store: SqlStore) -> None:
     )] == [True, True, True]  # fmt: skip
     tells_of_server = [token for token, text in told.items() if "tapes_apiserver" in text]
     assert tells_of_server == [ADMIN, READ]
+
+
+def test_the_status_tells_a_tenant_nothing_of_where_the_log_lies(store: SqlStore) -> None:
+    with served(store, KEYS) as client:
+        told = {t: client.get("/v1/status", headers=bearer(t)) for t in (ADMIN, READ, TENANT)}
+    assert [store.name in answer.text for answer in told.values()] == [True, True, False]
+    assert "store" not in told[TENANT].json()
+
+
+def test_a_failure_tells_a_tenant_nothing_of_where_the_log_lies(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(open_sqlite(path)) as store, served(store, KEYS) as client:
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("DROP TABLE traces")
+        told = {t: client.get("/v1/traces", headers=bearer(t)) for t in (ADMIN, READ, TENANT)}
+    assert [answer.status_code for answer in told.values()] == [503, 503, 503]
+    assert [str(path) in answer.text for answer in told.values()] == [True, True, False]
+    assert told[TENANT].json()["code"] == told[READ].json()["code"]
 
 
 def test_a_token_of_a_tenant_cannot_ask_for_another(store: SqlStore) -> None:

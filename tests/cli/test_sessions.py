@@ -15,6 +15,7 @@ from tapes.cli.exporting import OTLP_LIMIT
 from tapes.cli.main import run
 from tapes.prices import Price, Prices
 from tapes.projector import Projector
+from tapes.rows import Outcome
 from tapes.store.sqlite import open_sqlite
 from tests.commands import command, environment
 from tests.turns import chat, said
@@ -65,6 +66,17 @@ def test_a_sum_of_money_says_how_many_calls_it_leaves_out(
     store.close()
     assert "$0.12 + 1 unpriced call\n" in typed(capsys, "sessions", "show", "s")
     assert "$0.12+" in typed(capsys, "sessions", "list")
+
+
+def test_a_session_that_a_tape_answered_cost_nothing(
+    in_tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_sqlite(in_tmp_path / ".tapes" / "tapes.db")
+    store.append([chat(1, [said("user", "hi")], "a", outcome=Outcome.REPLAYED)])
+    Projector(store).drain()
+    store.close()
+    assert re.search(r"cost +\$0\.00\n", typed(capsys, "sessions", "show", "s"))
+    assert "$0.00" in typed(capsys, "sessions", "list", "cost:<=0")
 
 
 def test_who_stops_reading_an_export_ends_it_quietly(log: Path) -> None:

@@ -81,6 +81,17 @@ def test_an_entry_without_an_answer_is_noted_and_is_no_exchange() -> None:
     assert not any(note.left_out for note in reading.notes)
 
 
+def test_what_a_browser_has_in_itself_is_noted_and_is_no_exchange() -> None:
+    inside = ["data:text/plain,hi", "blob:https://h/1", "DATA:,x", "chrome-extension://abc/a.js"]
+    entries = [entry({"url": url}, content("hi")) for url in [*inside, "https://h/data:"]]
+    reading = read(*entries)
+    assert [found.request.url for found in reading.found] == ["https://h/data:"]
+    assert [note.place for note in reading.notes] == ["entry 1", "entry 2", "entry 3", "entry 4"]
+    assert reading.notes[0].text == reading.notes[2].text
+    assert "chrome-extension:" in reading.notes[3].text
+    assert not any(note.left_out for note in reading.notes)
+
+
 @pytest.mark.parametrize(
     ("request_form", "response", "members", "reason"),
     [

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tapes.providers.gemini import GEMINI, GeminiReducer
 from tapes.providers.reading import answer_of_body
 from tapes.providers.turn import (
@@ -78,3 +80,47 @@ def test_a_failed_function_says_so() -> None:
     failed = {"functionResponse": {"name": "f", "response": {"error": "no way"}}}
     message = GEMINI.asked({"contents": [{"parts": [failed]}]}, "", no_memo).messages[0]
     assert message.parts == (ToolResult("", "no way", True, name="f"),)
+
+
+class Counting(str):
+    """A text that counts how many characters are copied where something is added to it."""
+
+    copied = 0
+
+    def __add__(self, other: str) -> str:
+        Counting.copied += len(self) + len(other)
+        return super().__add__(other)
+
+    def __radd__(self, other: str) -> str:
+        Counting.copied += len(self) + len(other)
+        return other + str(self)
+
+
+@pytest.mark.parametrize("thought", [False, True])
+def test_a_text_in_many_pieces_is_put_together_once(thought: bool) -> None:
+    Counting.copied = 0
+    pieces = [{"text": Counting("word "), "thought": thought} for _ in range(500)]
+    content = {"role": "model", "parts": pieces}
+    (part,) = GEMINI.answer({"candidates": [{"content": content}]}).parts
+    assert part in (Text("word " * 500), Reasoning("word " * 500))
+    assert Counting.copied <= len("word ") * 500
+
+
+def test_what_pieces_of_a_text_say_beside_it_stays_and_other_parts_stay_apart() -> None:
+    parts = [
+        {"text": "a", "thought": True, "thoughtSignature": "one"},
+        {"text": "b", "thought": True},
+        {"text": "c"},
+        {"text": "d", "thoughtSignature": "two"},
+        {"functionCall": {"name": "f"}},
+        {"functionCall": {"name": "g"}},
+        {"text": "e"},
+    ]
+    answer = GEMINI.answer({"candidates": [{"content": {"parts": parts}}]})
+    assert answer.parts == (
+        Reasoning("ab", "one"),
+        Text("cd", {"signature": "two"}),
+        ToolCall("", "f", {}),
+        ToolCall("", "g", {}),
+        Text("e"),
+    )

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import http.client
 import json
 import threading
 import time
@@ -555,6 +556,28 @@ def test_a_batch_is_answered_for_the_versions_that_have_it() -> None:
         assert len(replies[1]["result"]["tools"]) == 1
         assert post(host, batch, **{"MCP-Protocol-Version": "2025-06-18"}).status == 400
         assert post(host, batch[1:2]).status == 202
+
+
+def test_each_answer_of_a_batch_is_sent_before_the_next_call() -> None:
+    first_came, calls = threading.Event(), list[Received]()
+
+    def second_waits(received: Received, wire: Wire) -> None:
+        calls.append(received)
+        assert len(calls) == 1 or first_came.wait(10)
+        answer(b'{"number":%d}' % len(calls))(received, wire)
+
+    one = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "summary.run"}}
+    body = json.dumps([{**one, "id": 1}, {**one, "id": 2}])
+    with hosted(with_tool(OBJECT), second_waits) as (host, _):
+        client = http.client.HTTPConnection("127.0.0.1", host.port, timeout=10)
+        with contextlib.closing(client):
+            client.request("POST", "/v1/mcp", body, {"Accept": BOTH})
+            with client.getresponse() as answered:
+                read = b""
+                while b'"number":1' not in read:
+                    read += answered.read1()
+                first_came.set()
+                assert b'"number":2' in answered.read()
 
 
 def test_what_is_left_of_a_batch_whose_client_left_is_not_called() -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, event, insert, select
 
 from tapes.errors import BadCursor
 from tapes.projector import Projector
-from tapes.rows import RawTurn, session_id_of
+from tapes.rows import Outcome, RawTurn, session_id_of
 from tapes.store.base import Ask, Noun
 from tapes.store.fields import SORTS
 from tapes.store.filters import parse
@@ -389,3 +389,57 @@ def test_sums_of_money_and_time_have_no_largest_one(store: SqlStore) -> None:
     store.append([replace(turn, request_id=f"long-{n}") for n, turn in enumerate(turns)])
     Projector(store).drain()
     assert store.project().stats().duration_ns > 2**63
+
+
+def answered_in_every_way(store: SqlStore) -> None:
+    """A dear call from a tape, a cheap one from its provider, and one without a price."""
+    hi = [said("user", "hi")]
+    store.append(
+        [
+            chat(1, hi, "a", session="a", outcome=Outcome.REPLAYED, tokens=(900, 10)),
+            chat(2, hi, "b", session="b", outcome=Outcome.RECORDED, tokens=(100, 10)),
+            chat(3, hi, "c", session="c", outcome=Outcome.RECORDED, tokens=None),
+        ]
+    )
+    Projector(store, lambda usage, *_: Decimal(usage.input or 0) / 100).drain()
+
+
+@pytest.mark.parametrize("noun", ["sessions", "traces", "spans"])
+@pytest.mark.parametrize(
+    ("query", "number"),
+    [("cost:>0", 1), ("cost:<=0", 1), ("cost:9", 0), ("has:cost", 2), ("saved:>=9", 1)],
+)
+def test_what_a_tape_answered_cost_nothing_in_every_filter(
+    store: SqlStore, noun: str, query: str, number: int
+) -> None:
+    answered_in_every_way(store)
+    page = getattr(store.project(), noun)(Ask(where=parse(query)))
+    assert len(page.items) == number
+
+
+@pytest.mark.parametrize("noun", [Noun.SESSIONS, Noun.TRACES, Noun.SPANS])
+def test_what_a_tape_answered_cost_nothing_in_every_histogram(store: SqlStore, noun: Noun) -> None:
+    answered_in_every_way(store)
+    (bar,) = store.project().histogram(noun, parse("cost:<=0"), parts=1).bars
+    assert (bar.rows, bar.cost_usd) == (1, Decimal(0))
+
+
+def test_spans_are_sorted_by_what_was_spent(store: SqlStore) -> None:
+    answered_in_every_way(store)
+    ask, found = Ask(where=parse("type:llm"), sort="cost_usd", limit=1), list[str]()
+    while True:
+        page = store.project().spans(ask)
+        found += [span.outcome for span in page.items if span.cost_usd is not None]
+        if page.next_cursor is None:
+            break
+        ask = replace(ask, cursor=page.next_cursor)
+    assert found == ["recorded", "replayed"]
+
+
+def test_what_a_tape_answered_is_known_to_have_cost_nothing_where_all_is_summed(
+    store: SqlStore,
+) -> None:
+    store.append([chat(1, [said("user", "hi")], "a", outcome=Outcome.REPLAYED)])
+    Projector(store, lambda *_: Decimal(9)).drain()
+    stats = store.project().stats()
+    assert (stats.cost_usd, stats.saved_cost_usd) == (Decimal(0), Decimal(9))

@@ -1,6 +1,7 @@
 """What people do on the page, from beginning to end: the main ways on both databases."""
 
 import re
+from urllib.parse import quote
 
 import httpx
 import openai
@@ -8,6 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from .conftest import Open, press
+from .whole import TAPE
 
 INVOICE = "The invoice test fails: it expects 42.00 and gets 41.99. Mend it."
 LISBON = "I fly to Lisbon tomorrow. Do I need an umbrella?"
@@ -312,3 +314,37 @@ def _width(where: Locator) -> float:
     box = where.bounding_box()
     assert box is not None
     return box["width"]
+
+
+def test_a_tab_and_the_history_name_what_is_shown(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/sessions")
+    expect(page).to_have_title("Sessions · Tapes")
+    page.evaluate("location.hash = '#/sessions?q=lisbon'")
+    expect(page).to_have_title("lisbon · Sessions · Tapes")
+    page.get_by_role("row").nth(1).get_by_role("link").first.click()
+    shown = page.locator("h1")
+    expect(page).to_have_title(f"{shown.inner_text()} · Session · Tapes")
+    page.evaluate("location.hash = '#/tapes'")
+    expect(page).to_have_title("Tapes")
+    page.go_back()
+    expect(page).to_have_title(f"{shown.inner_text()} · Session · Tapes")
+
+
+@pytest.mark.parametrize(
+    ("place", "title"),
+    [(f"trace/{'a' * 32}", r".+ · Trace"), (f"tape/{quote(TAPE, safe='')}", rf"{TAPE} · Tape")],
+)
+def test_a_screen_of_one_thing_is_called_by_it(
+    addresses: dict[str, str], open_page: Open, place: str, title: str
+) -> None:
+    page = open_page(addresses["api"], f"#/{place}")
+    expect(page).to_have_title(re.compile(f"^{title} · Tapes$"))
+
+
+def test_what_hides_in_a_title_is_not_in_that_of_the_page(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/search?q=a%E2%80%AEb%0Ac" + "d" * 200)
+    expect(page).to_have_title(f"a b c{'d' * 95} · Search · Tapes")

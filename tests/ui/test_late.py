@@ -94,6 +94,26 @@ def test_changes_that_come_fast_do_not_stop_the_answer_that_is_on_its_way(
     expect(page.locator(".totals").get_by_text("two")).to_be_visible()
 
 
+def test_a_stream_on_which_nothing_comes_any_more_is_opened_again(
+    own: str, open_page: Open
+) -> None:
+    page, streams = open_page(own, "ui/mark.svg"), list[str]()
+    page.clock.install()
+    page.on("request", lambda request: streams.append(request.url))
+    page.goto(f"{own}/#/sessions")
+    expect(page.get_by_role("banner").get_by_role("status")).to_have_text("live")
+    row = page.get_by_role("row").filter(has_text=LISBON).first
+    id_ = str(row.get_by_role("link").get_attribute("href")).split("/")[-1]
+    page.clock.fast_forward(40_000)
+    httpx.patch(f"{own}/v1/sessions/{id_}", json={"add_tags": ["in-time"]}).raise_for_status()
+    expect(row).to_contain_text("in-time")
+    page.clock.fast_forward(40_000)
+    with page.expect_request("**/v1/changes/stream"):
+        page.clock.fast_forward(10_000)
+    assert len([url for url in streams if url.endswith("/v1/changes/stream")]) == 2
+    expect(page.get_by_role("banner").get_by_role("status")).to_have_text("live")
+
+
 def test_a_session_is_exported_as_the_api_has_it(
     addresses: dict[str, str], open_page: Open
 ) -> None:

@@ -63,7 +63,10 @@ def _derive(core: TheCore) -> Projector:
 
 @router.post("/v1/admin/derive/run", response_model=DerivedItem)
 def derive_run(request: Request, core: TheCore, caller: TheCaller) -> Response:
-    """Derive everything of the tenant anew, and say what it came to."""
+    """Derive everything of the tenant anew, and say what it came to.
+
+    Sessions that another worker has just now are derived by that one: those are `waiting`.
+    """
     project = core.store.project(caller.org_id)
     marked = core.store.mark_dirty(caller.org_id)
     done = _derive(core).of_tenants[caller.org_id]
@@ -74,6 +77,7 @@ def derive_run(request: Request, core: TheCore, caller: TheCaller) -> Response:
         "placed": done.placed,
         "changed_rows": done.changed,
         "failed": done.failed,
+        "waiting": core.store.waiting(caller.org_id),
         "raw_turns": turns,
         "parsed_turns": max(turns - sum(project.skipped().values()), 0),
         "call_kinds": _call_kinds(project),
@@ -168,15 +172,16 @@ def _turns_of_proxy(project: Project, wanted: str) -> list[int]:
 
 
 @router.get("/v1/status", response_model=StateItem)
-def status(request: Request, core: TheCore, project: TheProject) -> Response:
+def status(request: Request, core: TheCore, project: TheProject, caller: TheCaller) -> Response:
     """How the log is: what it holds of a tenant, what waits, what shows nowhere and why."""
     counts = core.store.counts(project.org_id)
-    body = {
-        "store": core.store.name,
+    body: StateItem = {
         "seq": project.seq(),
         "counts": {what: dict(numbers) for what, numbers in counts.items()},
         "skipped": dict(project.skipped()),
         "derives": core.projector is not None,
         "addresses": {str(door): address for door, address in core.addresses.items()},
     }
+    if not caller.guest:
+        body["store"] = core.store.name
     return reply(request, body)

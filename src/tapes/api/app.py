@@ -40,14 +40,14 @@ from tapes.api import (
 )
 from tapes.api.asking import Core, TheCaller, TheCore
 from tapes.api.changes import Changes
-from tapes.api.gate import FAILED, App, Bounds, Gate
-from tapes.api.keys import Keys
+from tapes.api.gate import CALLER, FAILED, App, Bounds, Gate
+from tapes.api.keys import Caller, Keys
 from tapes.api.metrics import TEXT, Metrics, log_lines
 from tapes.api.models import Problem, ReadyItem
 from tapes.api.replies import PROBLEM, error_reply, problem, problem_reply, reply, version
 from tapes.derive.rollups import Pricing, unpriced
 from tapes.doors import USUAL, Door
-from tapes.errors import TapesError
+from tapes.errors import Busy, TapesError
 from tapes.jsontext import Json
 from tapes.projector import Projector
 from tapes.store.base import Store
@@ -183,10 +183,17 @@ def _add_pages(app: FastAPI, document: Callable[[], dict[str, Json]]) -> None:
 # --- errors -----------------------------------------------------------------------------------
 
 
-def _failed(_: Request, error: Exception) -> Response:
+_NOT_THEIRS = ("the server cannot answer just now", "ask again later, or whoever runs this server")
+
+
+def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, TapesError)
     if error.http_status >= 500:
         log.error("%s: %s", error.slug, error.message)
+        caller = request.scope.get(CALLER)
+        is_guest = isinstance(caller, Caller) and caller.guest
+        if is_guest and not isinstance(error, Busy):  # whose words name files and addresses
+            return error_reply(error, problem(error.http_status, error.slug, *_NOT_THEIRS))
     return error_reply(error)
 
 

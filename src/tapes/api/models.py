@@ -815,7 +815,8 @@ class AuditItems(TypedDict):
 class StateItem(TypedDict):
     """How the log is."""
 
-    store: str
+    store: NotRequired[str]
+    """where it lies; not for the token of a tenant"""
     seq: int
     counts: dict[str, dict[str, int]]
     """turns by state and outcome, drops by reason, what waits to be derived"""
@@ -846,8 +847,9 @@ class SeededItem(TypedDict):
 class DerivedOfItem(TypedDict):
     """What deriving everything of a tenant did, and what its log came to.
 
-    `raw_turns` are its turns, `parsed_turns` those of them that show, `call_kinds` how many calls
-    there are of each kind.
+    `waiting` are the sessions that are still to be derived: another worker has them, or turns came
+    meanwhile. `raw_turns` are its turns, `parsed_turns` those of them that show, `call_kinds` how
+    many calls there are of each kind.
     """
 
     sessions: int
@@ -855,6 +857,7 @@ class DerivedOfItem(TypedDict):
     placed: int
     changed_rows: int
     failed: int
+    waiting: int
     raw_turns: int
     parsed_turns: int
     call_kinds: dict[str, int]

@@ -112,11 +112,11 @@ def problem_reply(said: Problem, headers: Mapping[str, str] | None = None) -> Re
     return Response(body_of(said), said["status"], media_type=PROBLEM, headers=dict(headers or {}))
 
 
-def error_reply(error: TapesError) -> Response:
-    """The answer to whoever asked for what failed."""
+def error_reply(error: TapesError, said: Problem | None = None) -> Response:
+    """The answer to whoever asked for what failed; `said` in the place of the error's own words."""
     headers = {}
     if isinstance(error, Busy):
         headers["retry-after"] = str(max(1, round(error.retry_after_s)))
     elif error.http_status == 503:
         headers["retry-after"] = "1"
-    return problem_reply(problem_of(error), headers)
+    return problem_reply(said or problem_of(error), headers)

@@ -6,6 +6,7 @@ Knows nothing of databases or of the API.
 import json
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import click
@@ -30,7 +31,7 @@ from tapes.cli.output import (
 )
 from tapes.errors import BadSetting
 from tapes.exporting import Form
-from tapes.rows import Span, SpanKind, Status, Trace, time_text
+from tapes.rows import Session, Span, SpanKind, Status, Trace, time_text
 from tapes.store.base import MOST, Ask, Listed, Noun, Project
 from tapes.store.filters import EVERYTHING, parse
 
@@ -136,7 +137,7 @@ class SessionTable:
             session.derived_status,
             session.turn_count,
             session.total_tokens if session.total_tokens is not None else "-",
-            _cost(session.total_cost_usd, session.unpriced_calls),
+            _cost(session),
             session.id[:8],
             title,
         ]
@@ -145,10 +146,17 @@ class SessionTable:
         self._table.row(*cells, color="red" if session.derived_status == "failed" else None)
 
 
-def _cost(cost: Any, unpriced: int) -> str:
+def _cost(session: Session) -> str:
+    cost = _spent(session)
     if cost is None:
         return "-"
-    return money(cost) + ("+" if unpriced else "")
+    return money(cost) + ("+" if session.unpriced_calls else "")
+
+
+def _spent(session: Session) -> Decimal | None:
+    """What a tape answered cost nothing: that is known also where there is no other call."""
+    is_replay = session.replayed_calls > 0 and session.unpriced_calls == 0
+    return Decimal(0) if session.total_cost_usd is None and is_replay else session.total_cost_usd
 
 
 # --- show -------------------------------------------------------------------------------------
@@ -196,7 +204,7 @@ def show(
 def _show_head(listed: Listed) -> None:
     session = listed.session
     tokens = f"{session.total_input_tokens} in, {session.total_output_tokens} out"
-    cost = money(session.total_cost_usd)
+    cost = money(_spent(session))
     if session.unpriced_calls:
         cost += f" + {count(session.unpriced_calls, 'unpriced call')}"
     facts(

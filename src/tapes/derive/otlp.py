@@ -260,17 +260,34 @@ def _without(spans: list[Seen], known: set[str]) -> list[Seen]:
 def _set_apart(spans: Sequence[Seen]) -> None:
     """Tell calls from their wrappers, and sub-agents from the main one (rule 3)."""
     by_id = {span.id: span for span in spans}
+    ordered = _outer_first(spans, by_id)
+    around: dict[str, tuple[str, ...]] = {}  # the two agents that are nearest around a span
+    for span in ordered:
+        above, agents = by_id.get(span.parent), around.get(span.parent, ())
+        if above is not None and above.kind is SpanKind.AGENT:
+            agents = (above.id, *agents[:1])
+        around[span.id] = agents
+        span.thread = agents[0] if len(agents) > 1 else ""
+    wrappers = set[str]()
+    for span in reversed(ordered):
+        if span.turn is None and span.id not in wrappers:
+            continue
+        wrappers.add(span.parent)
+        if span.turn is not None and span.id in wrappers:
+            span.kind, span.turn = SpanKind.STEP, None
+
+
+def _outer_first(spans: Sequence[Seen], by_id: Mapping[str, Seen]) -> list[Seen]:
+    """Every span behind what it lies in. Of those that name each other the first comes last."""
+    ordered: dict[str, Seen] = {}
     for span in spans:
-        above, agents = by_id.get(span.parent), list[Seen]()
-        passed = {span.id}
-        while above is not None and above.id not in passed:
-            passed.add(above.id)
-            if span.turn is not None and above.turn is not None:
-                above.kind, above.turn = SpanKind.STEP, None
-            if above.kind is SpanKind.AGENT:
-                agents.append(above)
-            above = by_id.get(above.parent)
-        span.thread = agents[0].id if len(agents) > 1 else ""
+        path: dict[str, Seen] = {}
+        here: Seen | None = span
+        while here is not None and here.id not in ordered and here.id not in path:
+            path[here.id] = here
+            here = by_id.get(here.parent)
+        ordered |= dict(reversed(path.items()))
+    return list(ordered.values())
 
 
 def _call(seen: Sequence[Seen], addresses: Addresses) -> None:

@@ -2,8 +2,9 @@
 
 Rule 1: browsers keep a body decoded, and as text in Unicode whatever its charset was. The bytes
         are made again from what the entry says, and whatever had to be made up is noted.
-Rule 2: an entry without an answer is no exchange; one whose answer was not saved is left out, and
-        both are said. An entry that is no entry is an error with its number.
+Rule 2: an entry without an answer, or of what the browser has in itself, is no exchange; one whose
+        answer was not saved is left out; all are said. What is no entry is an error with its
+        number.
 Rule 3: what is written is plain HAR 1.2: text where there is text, base64 elsewhere; what HAR has
         no place for stands in members with an underscore, as its document asks.
 
@@ -38,6 +39,8 @@ from tapes.interchange.supplement import SET_ASIDE, supplement, with_supplement
 from tapes.jsontext import Json
 
 _BESIDE = "_tapes"
+# Addresses with which a browser asks nobody; those of its extensions are the others.
+_IN_BROWSERS = ("about", "blob", "chrome", "data", "devtools", "file", "filesystem", "javascript")
 # What an undated entry says, since HAR knows no other word for it.
 _NO_DATE = datetime(1970, 1, 1, tzinfo=UTC).isoformat(timespec="milliseconds")
 
@@ -52,7 +55,7 @@ def read(data: bytes) -> Reading:
     for number, entry in enumerate(_entries(data), 1):
         place = f"entry {number}"
         try:
-            reason = _without_answer(entry)
+            reason = _without_answer(entry) or _without_server(entry)
             if reason is not None:
                 notes.append(Note(place, reason))
                 continue
@@ -83,6 +86,14 @@ def _entries(data: bytes) -> list[Json]:
         raise ForeignFile(f"an archive of version {version}; known are 1.x")
     entries: list[Json] = log["entries"]
     return entries
+
+
+def _without_server(entry: Mapping[str, Json]) -> str | None:
+    """Why an entry is no call of a server, or None where it is one."""
+    scheme = str(entry["request"]["url"]).partition(":")[0].strip().lower()
+    if scheme in _IN_BROWSERS or scheme.endswith("-extension"):
+        return f"no call: what begins with {scheme}: is in the browser itself"
+    return None
 
 
 def _without_answer(entry: Mapping[str, Json]) -> str | None:

@@ -8,7 +8,9 @@ Knows nothing of other shapes or of transports.  Pure.
 """
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
+from itertools import groupby
 
 from tapes.jsontext import Json
 from tapes.loosejson import packed
@@ -130,25 +132,21 @@ def _message(raw: Json) -> Message:
 
 
 def _parts(items: Json) -> Parts:
-    parts: list[Part] = []
-    for item in dicts(items):
-        part = _part(_camel(item))
-        joined = _joined(parts[-1], part) if parts else None
-        if joined is None:
-            parts.append(part)
-        else:
-            parts[-1] = joined
-    return tuple(parts)
+    read = (_part(_camel(item)) for item in dicts(items))
+    return tuple(part for _, run in groupby(read, type) for part in _joined(list(run)))
 
 
-def _joined(before: Part, part: Part) -> Part | None:
-    """One part in the place of two that a stream, or the model, merely cut."""
-    if isinstance(before, Text) and isinstance(part, Text):
-        extra = {**(before.extra or {}), **(part.extra or {})}
-        return Text(before.text + part.text, extra or None)
-    if isinstance(before, Reasoning) and isinstance(part, Reasoning):
-        return Reasoning(before.text + part.text, part.signature or before.signature)
-    return None
+def _joined(run: list[Part]) -> Iterable[Part]:
+    """One part in the place of several of its kind that a stream, or the model, merely cut."""
+    texts = [part for part in run if isinstance(part, Text)]
+    if texts:
+        extra = {name: value for t in texts for name, value in (t.extra or {}).items()}
+        return [Text("".join(t.text for t in texts), extra or None)]
+    thoughts = [part for part in run if isinstance(part, Reasoning)]
+    if thoughts:
+        signature = next((t.signature for t in reversed(thoughts) if t.signature), "")
+        return [Reasoning("".join(t.text for t in thoughts), signature)]
+    return run
 
 
 def _part(item: dict[str, Json]) -> Part:

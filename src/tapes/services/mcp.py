@@ -304,7 +304,7 @@ class Tools:
         receive: Receive,
         send: Send,
     ) -> None:
-        """Several messages at once, as protocol versions up to 2025-03-26 have them."""
+        """Several messages at once, as protocol versions up to 2025-03-26 have them, in order."""
         if header(scope, _VERSION) not in _BATCH_VERSIONS:
             await _say(send, 400, "this protocol version has no batches")
             return
@@ -323,7 +323,7 @@ class Tools:
             left = left or message["type"] == "http.disconnect"
             return message
 
-        events: list[bytes] = []
+        begun = False
         for message in messages:
             if left:
                 return  # nobody waits for the rest
@@ -331,13 +331,19 @@ class Tools:
                 self._cancel(message, scope)
             answered = _Gathered()
             await served(scope, _again(json.dumps(message).encode(), heard), answered)
-            events.append(answered.events)
-        body = b"".join(events)
-        if not body:
+            if not answered.events:
+                continue
+            if not begun:
+                begun = True
+                await send(
+                    {"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS}
+                )
+            # Each at once: a hundred answers of eight megabytes are too many to gather.
+            await send({"type": "http.response.body", "body": answered.events, "more_body": True})
+        if begun:
+            await send({"type": "http.response.body", "body": b""})
+        else:
             await reply(send, 202)
-            return
-        await send({"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS})
-        await send({"type": "http.response.body", "body": body})
 
 
 async def _without_false_error(ctx: _Context, call_next: CallNext) -> HandlerResult:
@@ -494,7 +500,7 @@ class _Gathered:
 
     def __init__(self) -> None:
         self._is_stream = False
-        self._body = b""
+        self._body = bytearray()
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -507,5 +513,5 @@ class _Gathered:
     def events(self) -> bytes:
         """The events; a plain answer as one."""
         if self._is_stream or not self._body:
-            return self._body
+            return bytes(self._body)
         return b"event: message\r\ndata: " + self._body + b"\r\n\r\n"

@@ -746,6 +746,10 @@ class Store(Protocol):
         """Have sessions derived anew: these, all of a tenant, or all."""
         ...
 
+    def waiting(self, org_id: str) -> int:
+        """How many sessions of a tenant are still to be derived, those that a worker has too."""
+        ...
+
     # counts
     def count_drops(self, drops: Mapping[tuple[str, str, str], int]) -> None:
         """Add to the number of exchanges that became no turn: tenant, provider, reason."""

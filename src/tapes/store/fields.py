@@ -17,9 +17,11 @@ from sqlalchemy import (
     False_,
     Table,
     and_,
+    case,
     exists,
     false,
     func,
+    literal,
     literal_column,
     not_,
     or_,
@@ -28,7 +30,7 @@ from sqlalchemy import (
 )
 
 from tapes.errors import BadQuery
-from tapes.rows import LATEST
+from tapes.rows import LATEST, Outcome
 from tapes.store.base import Noun
 from tapes.store.filters import All, Condition, Field, Has, Not, Op, Some, Text
 from tapes.store.tables import (
@@ -110,6 +112,40 @@ def _unknown(name: str, noun: Noun, there: Any, place: int) -> BadQuery:
         place,
         f"there are: {listed}; to look for the words themselves put them into quotes",
     )
+
+
+# --- money ------------------------------------------------------------------------------------
+
+_NOTHING = literal(Decimal(0), spans.c.cost_usd.type)
+_REPLAYED = spans.c.outcome == Outcome.REPLAYED
+# What was answered from a tape cost nothing: that is known also where no price is.
+SPENT: Mapping[Noun, ColumnElement[Any]] = {
+    Noun.SESSIONS: case(
+        (
+            and_(
+                sessions.c.total_cost_usd.is_(None),
+                sessions.c.unpriced_calls == 0,
+                sessions.c.replayed_calls > 0,
+            ),
+            _NOTHING,
+        ),
+        else_=sessions.c.total_cost_usd,
+    ),
+    Noun.TRACES: case(
+        (
+            and_(
+                traces.c.total_cost_usd.is_(None),
+                traces.c.unpriced_calls == 0,
+                traces.c.saved_cost_usd.is_not(None),
+            ),
+            _NOTHING,
+        ),
+        else_=traces.c.total_cost_usd,
+    ),
+    Noun.SPANS: case((_REPLAYED, _NOTHING), else_=spans.c.cost_usd),
+}
+# The price of such a call is what was not spent.
+_SAVED = case((_REPLAYED, spans.c.cost_usd))
 
 
 # --- kinds of fields --------------------------------------------------------------------------
@@ -381,7 +417,7 @@ FIELDS: Mapping[Noun, Mapping[str, Make]] = {
         "status": _word(sessions.c.derived_status),
         "by": _word(sessions.c.session_by),
         "fidelity": _word(sessions.c.fidelity),
-        "cost": _money(sessions.c.total_cost_usd),
+        "cost": _money(SPENT[Noun.SESSIONS]),
         "saved": _money(sessions.c.saved_cost_usd),
         "tokens": _counted(sessions.c.total_tokens),
         "input": _counted(sessions.c.total_input_tokens),
@@ -408,7 +444,7 @@ FIELDS: Mapping[Noun, Mapping[str, Make]] = {
         "synthetic": _word(traces.c.synthetic),
         "source": _word(traces.c.source),
         "fidelity": _word(traces.c.fidelity),
-        "cost": _money(traces.c.total_cost_usd),
+        "cost": _money(SPENT[Noun.TRACES]),
         "saved": _money(traces.c.saved_cost_usd),
         "tokens": _counted(traces.c.total_tokens),
         "input": _counted(traces.c.total_input_tokens),
@@ -437,7 +473,8 @@ FIELDS: Mapping[Noun, Mapping[str, Make]] = {
         "turn": _counted(spans.c.raw_turn_id),
         "anchor": _word(spans.c.anchor),
         "fidelity": _word(spans.c.fidelity),
-        "cost": _money(spans.c.cost_usd),
+        "cost": _money(SPENT[Noun.SPANS]),
+        "saved": _money(_SAVED),
         "tokens": _counted(spans.c.total_tokens),
         "duration": _lasting(spans.c.duration_ns),
         "first": _lasting(spans.c.first_chunk_ns),
@@ -494,7 +531,7 @@ HAS: Mapping[Noun, Mapping[str, HasMake]] = {
         "tool_error": _some(sessions.c.tool_error_count > 0),
         "tool": _has_facet("tool"),
         "tag": _has_tag,
-        "cost": _some(sessions.c.total_cost_usd.is_not(None)),
+        "cost": _some(SPENT[Noun.SESSIONS].is_not(None)),
         "unpriced": _some(sessions.c.unpriced_calls > 0),
         "uncounted": _some(sessions.c.uncounted_calls > 0),
         "replayed": _some(sessions.c.replayed_calls > 0),
@@ -507,13 +544,13 @@ HAS: Mapping[Noun, Mapping[str, HasMake]] = {
         "error": _some(traces.c.status == "error"),
         "tool": _some(traces.c.tool_calls > 0),
         "missing": _some(traces.c.missing_count > 0),
-        "cost": _some(traces.c.total_cost_usd.is_not(None)),
+        "cost": _some(SPENT[Noun.TRACES].is_not(None)),
         "unpriced": _some(traces.c.unpriced_calls > 0),
         "prompt": _some(traces.c.user_prompt != ""),
     },
     Noun.SPANS: {
         "error": _some(spans.c.status == "error"),
-        "cost": _some(spans.c.cost_usd.is_not(None)),
+        "cost": _some(SPENT[Noun.SPANS].is_not(None)),
         "tokens": _some(spans.c.total_tokens.is_not(None)),
         "verdict": _some(judged),
         "turn": _some(spans.c.raw_turn_id.is_not(None)),
@@ -572,7 +609,7 @@ SORTS: Mapping[Noun, Mapping[str, Sort]] = {
         "started_at": Sort(spans.c.started_at, whole_number),
         "seq": Sort(spans.c.seq, whole_number),
         "duration_ns": Sort(known(spans.c.duration_ns), whole_number),
-        "cost_usd": Sort(known(spans.c.cost_usd), _amount),
+        "cost_usd": Sort(known(SPENT[Noun.SPANS]), _amount),
         "total_tokens": Sort(known(spans.c.total_tokens), whole_number),
     },
     Noun.TURNS: {

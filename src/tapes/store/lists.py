@@ -9,7 +9,6 @@ import binascii
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from functools import cache
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -26,7 +25,6 @@ from sqlalchemy import (
     case,
     exists,
     func,
-    literal,
     or_,
     select,
     text,
@@ -34,7 +32,7 @@ from sqlalchemy import (
 )
 
 from tapes.errors import BadCursor, BadQuery
-from tapes.rows import Outcome, Span, Trace
+from tapes.rows import Span, Trace
 from tapes.store.base import (
     MOST,
     Ask,
@@ -53,6 +51,7 @@ from tapes.store.columns import High, ListOf, Low, WideSum
 from tapes.store.database import Database
 from tapes.store.fields import (
     SORTS,
+    SPENT,
     TABLES,
     TIES,
     Context,
@@ -111,19 +110,14 @@ _LAST_SEQ = select(clocks.c.seq).where(clocks.c.org_id == bindparam("org"))
 
 
 _Asked = ColumnElement[bool] | TextClause
-# What a span cost by its price was not spent where a tape answered it.
-_SPENT = case(
-    (spans.c.outcome == Outcome.REPLAYED, literal(Decimal(0), spans.c.cost_usd.type)),
-    else_=spans.c.cost_usd,
-)
 # What a histogram counts: which rows failed, and what they cost.
 _SPREAD: Mapping[Noun, tuple[ColumnElement[bool], ColumnElement[Any]]] = {
     Noun.SESSIONS: (
         or_(sessions.c.failed_calls > 0, sessions.c.tool_error_count > 0),
-        sessions.c.total_cost_usd,
+        SPENT[Noun.SESSIONS],
     ),
-    Noun.TRACES: (traces.c.status == "error", traces.c.total_cost_usd),
-    Noun.SPANS: (spans.c.status == "error", _SPENT),
+    Noun.TRACES: (traces.c.status == "error", SPENT[Noun.TRACES]),
+    Noun.SPANS: (spans.c.status == "error", SPENT[Noun.SPANS]),
 }
 
 
@@ -531,20 +525,16 @@ _MAYBE = frozenset({"input_tokens", "output_tokens", "cost_usd", "saved_cost_usd
 # Of tokens and calls there are never too many for a number; of money and time there may be.
 _WIDE = frozenset({"cost_usd", "saved_cost_usd", "duration_ns"})
 _SUMS = [
-    (
-        WideSum(traces.c[column].type, traces.c[column])
-        if name in _WIDE
-        else func.sum(traces.c[column])
-    ).label(name)
-    for name, column in {
-        "input_tokens": "total_input_tokens",
-        "output_tokens": "total_output_tokens",
-        "cost_usd": "total_cost_usd",
-        "saved_cost_usd": "saved_cost_usd",
-        "unpriced_calls": "unpriced_calls",
-        "uncounted_calls": "uncounted_calls",
-        "duration_ns": "duration_ns",
-        "tool_calls": "tool_calls",
+    (WideSum(summed.type, summed) if name in _WIDE else func.sum(summed)).label(name)
+    for name, summed in {
+        "input_tokens": traces.c.total_input_tokens,
+        "output_tokens": traces.c.total_output_tokens,
+        "cost_usd": SPENT[Noun.TRACES],
+        "saved_cost_usd": traces.c.saved_cost_usd,
+        "unpriced_calls": traces.c.unpriced_calls,
+        "uncounted_calls": traces.c.uncounted_calls,
+        "duration_ns": traces.c.duration_ns,
+        "tool_calls": traces.c.tool_calls,
     }.items()
 ]
 

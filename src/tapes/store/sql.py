@@ -135,6 +135,10 @@ class SqlStore:
         """Have sessions derived anew."""
         return self._working.mark(org_id, session_ids)
 
+    def waiting(self, org_id: str) -> int:
+        """How many sessions of a tenant are still to be derived, those that a worker has too."""
+        return self._working.waiting(org_id)
+
     # --- counts
 
     def counts(self, org_id: str | None = None) -> Mapping[str, Mapping[str, int]]:

@@ -4,9 +4,12 @@ Every row says whose it is (`org_id`). `docs/storage.md` says what each table is
 `migrations/` make them. What differs between the databases (the index of words) is in their files.
 """
 
+from typing import Any
+
 from sqlalchemy import (
     Boolean,
     Column,
+    ColumnElement,
     Identity,
     Index,
     Integer,
@@ -51,7 +54,7 @@ def _maybe(name: str) -> Column[int | None]:
     return Column(name, Whole)
 
 
-def known(column: Column[int]) -> object:
+def known(column: ColumnElement[Any]) -> object:
     """A column as it is sorted: what is unknown comes before zero."""
     return func.coalesce(column, text("-1"))
 

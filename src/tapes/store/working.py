@@ -20,7 +20,19 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, delete, exc, or_, select, tuple_, update
+from sqlalchemy import (
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    exc,
+    func,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from tapes.rows import Projection
 from tapes.store.appending import mark_dirty
@@ -165,6 +177,12 @@ class Working:
                     chosen |= {(row.org_id, row.session_id) for row in connection.execute(ask)}
             mark_dirty(self._database, connection, sorted(chosen), time.time_ns())
             return len(chosen)
+
+    def waiting(self, org_id: str) -> int:
+        """How many sessions of a tenant are dirty and not set aside."""
+        ask = select(func.count()).where(dirty.c.org_id == org_id, dirty.c.failed.is_(None))
+        with self._database.reading() as connection:
+            return int(connection.execute(ask).scalar_one())
 
 
 def _name(session: Dirty) -> _Name:

@@ -1,7 +1,7 @@
 // The frame around every screen: tabs, search, connection, theme; and which screen the address means.
 import { html, render, useEffect, useErrorBoundary, useRef, useState, useStore } from './parts/view.js';
 import { prefer, prefs } from './parts/prefs.js';
-import { go, link, route, useRoute } from './parts/route.js';
+import { go, link, route, useRoute, useScreen } from './parts/route.js';
 import { calm, calmDown, connection, giveToken, tokenAsked, useAsk, useChangesSoon } from './parts/api.js';
 import { known, useKeys } from './parts/keys.js';
 import { endWaiting } from './parts/waiting.js';
@@ -89,9 +89,7 @@ function Shown({ name }) {
     );
     return () => { current = false; };
   }, [name]);
-  useEffect(() => {
-    document.title = `${name[0].toUpperCase()}${name.slice(1)} · Tapes`;
-  }, [name]);
+  useScreen(name);
   if (error) {
     return html`<${Blank} title="This view failed"><p>${String(error.message)}</p>
       <button class="button first" onClick=${() => location.reload()}>Load the page again</button></${Blank}>`;

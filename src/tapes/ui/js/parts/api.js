@@ -270,26 +270,39 @@ async function run() {
   }
 }
 
+// The server says something every fifteen seconds. Where it did not three times, its end of the connection is gone,
+// and nobody told this one: after a sleep, or behind a firewall that forgot it.
+const SILENCE_MS = 45_000;
+
 async function listenOnce(onOpen) {
-  const headers = withToken({ accept: 'text/event-stream' });
-  if (lastId) headers['last-event-id'] = lastId;
-  const answer = await fetch('/v1/changes/stream', { headers });
-  if (!answer.ok || !answer.body) {
-    if (answer.status === 401 && (await askForToken(token() ? 'wrong' : 'missing'))) return;
-    throw new Problem({ status: answer.status });
-  }
-  onOpen();
-  isStreaming = true;
-  connected('live');
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let text = '';
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    text += value;
-    const events = text.split('\n\n');
-    text = events.pop();
-    for (const event of events) tell(event);
+  const silent = new AbortController();
+  let patience = 0;
+  const heard = () => { clearTimeout(patience); patience = setTimeout(() => silent.abort(), SILENCE_MS); };
+  heard();
+  try {
+    const headers = withToken({ accept: 'text/event-stream' });
+    if (lastId) headers['last-event-id'] = lastId;
+    const answer = await fetch('/v1/changes/stream', { headers, signal: silent.signal });
+    if (!answer.ok || !answer.body) {
+      if (answer.status === 401 && (await askForToken(token() ? 'wrong' : 'missing'))) return;
+      throw new Problem({ status: answer.status });
+    }
+    onOpen();
+    isStreaming = true;
+    connected('live');
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = '';
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      heard();
+      text += value;
+      const events = text.split('\n\n');
+      text = events.pop();
+      for (const event of events) tell(event);
+    }
+  } finally {
+    clearTimeout(patience);
   }
 }
 

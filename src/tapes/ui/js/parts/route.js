@@ -1,7 +1,7 @@
 // The address is the truth: a path and parameters, all in the fragment, which no server ever sees.
 //
 //   #/sessions?q=model:gpt-4o&sort=total_cost_usd     #/trace/ID?span=ID&view=waterfall
-import { makeStore, useStore } from './view.js';
+import { makeStore, useEffect, useStore } from './view.js';
 
 export function parse(fragment) {
   const text = fragment.replace(/^#?\/?/, '');
@@ -52,6 +52,24 @@ export function go(path, params = {}, { replace = false } = {}) {
 export function set(patch, { push = false } = {}) {
   const { path, params } = route.get();
   go(path, { ...params, ...patch }, { replace: !push });
+}
+
+// What a tab and the history call a place: what is shown, and on which screen.
+const title = { shown: '', screen: '' };
+function entitle(name, text) {
+  title[name] = (text ?? '').replace(/[\p{Cc}\s\u202a-\u202e\u2066-\u2069]+/gu, ' ').trim().match(/^.{0,100}/su)[0];
+  document.title = [...new Set([title.shown, title.screen, 'Tapes'])].filter(Boolean).join(' · ');
+}
+
+export function useScreen(name) {
+  useEffect(() => entitle('screen', `${name[0].toUpperCase()}${name.slice(1)}`), [name]);
+}
+
+export function useTitle(text) {
+  useEffect(() => {
+    entitle('shown', text);
+    return () => entitle('shown', '');
+  }, [text]);
 }
 
 // What a place looked like when it was left: scroll and selection, by its address.

@@ -1,7 +1,7 @@
 // Two sessions side by side: totals, spans aligned, where they part first, what differs there.
 import { html, useMemo } from '../parts/view.js';
 import { at as path, query, useAsk } from '../parts/api.js';
-import { link, set, useRoute } from '../parts/route.js';
+import { link, set, useRoute, useTitle } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Cost, CopyLine, Duration, Failed, Icon, Kind, Outcome, Shades, State, Text, Tokens, When, copy, save } from '../parts/pieces.js';
 import { Panes } from '../parts/panes.js';
@@ -30,6 +30,7 @@ export function Screen() {
 function Both({ left, right, params }) {
   const { rows, left_out: leftOut } = useMemo(() => align(spansOf(left), spansOf(right)), [left, right]);
   const first = rows.findIndex((row) => row[2] !== 'same');
+  useTitle(`${left.session.display_title} / ${right.session.display_title}`);
   const at = params.at !== undefined ? Math.min(Number(params.at), rows.length - 1) : Math.max(first, 0);
   const counts = { same: 0, differs: 0, only: 0 };
   for (const row of rows) counts[row[2]] += 1;

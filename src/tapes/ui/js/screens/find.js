@@ -1,12 +1,13 @@
 // A pasted id: straight to the thing, or what begins so.
 import { html, useEffect } from '../parts/view.js';
 import { query, useAsk } from '../parts/api.js';
-import { go, link, useRoute } from '../parts/route.js';
+import { go, link, useRoute, useTitle } from '../parts/route.js';
 import { placeOf } from '../parts/palette.js';
 import { Asked, Blank, Text } from '../parts/pieces.js';
 
 export function Screen() {
   const { params: { q = '' } } = useRoute();
+  useTitle(q);
   const asked = useAsk(q ? query('/v1/find', { id: q }) : '');
   const items = asked.value?.items;
   const whole = items?.filter((each) => each.whole);

@@ -1,6 +1,6 @@
 // Sessions, traces or spans: one filter, bars over time, rows; a side sheet, and what to do with many.
 import { html, useEffect, useRef, useState, useStore } from '../parts/view.js';
-import { go, recall, remember, set, useRoute } from '../parts/route.js';
+import { go, recall, remember, set, useRoute, useTitle } from '../parts/route.js';
 import { prefer, prefs } from '../parts/prefs.js';
 import { useKeys } from '../parts/keys.js';
 import { Filter, RANGES, asked } from '../parts/filter.js';
@@ -21,6 +21,7 @@ const besideOf = (width, isOpen, hasFilters) => (width < 60 ? 0 : (isOpen ? Math
 
 export function List({ noun }) {
   const { params } = useRoute();
+  useTitle(params.q);
   const q = asked(params);
   const rows = useRows(noun, { q, sort: params.sort, direction: params.dir });
   const preferred = useStore(prefs);

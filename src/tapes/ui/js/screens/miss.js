@@ -1,7 +1,7 @@
 // Why a request is on no tape: what was asked, what is nearest, what differs, why, and what to do.
 import { html, useEffect } from '../parts/view.js';
 import { query, useAsk, useChangesSoon } from '../parts/api.js';
-import { go, link, set, useRoute } from '../parts/route.js';
+import { go, link, set, useRoute, useTitle } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Asked, Blank, CopyLine, Icon, Text, When, capital } from '../parts/pieces.js';
 import { Json, Long } from '../parts/content.js';
@@ -35,6 +35,7 @@ function Known() {
 
 function Whole({ miss }) {
   const found = miss.explanation;
+  useTitle(miss.what);
   const choice = html`<label class="row">On the tape<select class="field fitted" value=${found?.tape || ''} onChange=${(e) => set({ tape: e.target.value })}>${miss.tapes.map((tape) => html`<option key=${tape} value=${tape}>${tape}</option>`)}</select></label>`;
   const head = html`<div class="row wrap"><h1 class="grow">${found?.verdict === 'hit' ? 'This request is on the tape' : found ? 'This request is not on the tape' : 'This request is on no tape'}</h1>${miss.tapes.length > 0 && choice}${miss.session_id && html`<a class="button" href=${link(['session', miss.session_id], { turn: miss.turn_id })}>Its session</a>`}</div>
     <p class="mono dim"><${Text}>${miss.what}</${Text}>${miss.refused && miss.refused !== 'miss' && html` <span class="badge bad">${f.whyRefused(miss.refused)}</span>`}</p>`;

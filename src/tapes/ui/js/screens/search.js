@@ -1,7 +1,7 @@
 // Text, found anywhere: in prompts, answers, thinking, arguments, results; with the words marked.
 import { html, useEffect, useRef, useState } from '../parts/view.js';
 import { ask, query, useAsk } from '../parts/api.js';
-import { go, link, set, useRoute } from '../parts/route.js';
+import { go, link, set, useRoute, useTitle } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Blank, Failed, Kind, Shades, State, Text, When, shown } from '../parts/pieces.js';
 import { Filter } from '../parts/filter.js';
@@ -24,6 +24,7 @@ function Marked({ text, places }) {
 export function Screen() {
   const { params } = useRoute();
   const q = params.q || '';
+  useTitle(q);
   const first = useAsk(q.trim() ? query('/v1/search', { q, limit: 30 }) : '');
   const [more, setMore] = useState({ q, items: [], cursor: null });
   useEffect(() => setMore({ q, items: [], cursor: first.value?.next_cursor }), [first.value]);

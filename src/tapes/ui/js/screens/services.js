@@ -1,7 +1,7 @@
 // Cassette services: how they are and were, what they offer, what is wrong in plain words.
 import { html, useEffect, useState } from '../parts/view.js';
 import { ask, query, useAsk } from '../parts/api.js';
-import { link, useRoute } from '../parts/route.js';
+import { link, useRoute, useTitle } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Asked, Blank, CopyLine, Icon, Text, When, say } from '../parts/pieces.js';
 import * as f from '../parts/format.js';
@@ -11,6 +11,7 @@ const Health = ({ state }) => html`<span class=${`badge ${(HEALTH[state] || ['']
 
 export function Screen() {
   const { path: [, name] } = useRoute();
+  useTitle(name);
   const asked = useAsk('/v1/cassettes');
   const [busy, setBusy] = useState('');
   useEffect(() => {

@@ -1,7 +1,7 @@
 // One session: lanes over a miniature of the whole, turns as cards, and what is selected beside them.
 import { html, useEffect, useMemo, useRef, useState } from '../parts/view.js';
 import { ask, at as path, query, useAsk, useChanges } from '../parts/api.js';
-import { go, link, set, useRoute } from '../parts/route.js';
+import { go, link, set, useRoute, useTitle } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Blank, Cost, Dialog, Duration, Failed, Icon, Shades, Stale, State, Text, Tokens, When, copy, save, say } from '../parts/pieces.js';
 import { Panes } from '../parts/panes.js';
@@ -101,6 +101,7 @@ function Whole({ found, asked, params }) {
   ]);
   const change = (body, said) => ask(`/v1/${path('sessions', session.id)}`, { method: 'PATCH', body }).then(() => { asked.reload(); setDialog(''); say(said); }, (problem) => say(problem.message));
   const whole = useMemo(() => sumOf(spans), [spans]);
+  useTitle(found.session.display_title);
   const own = threads.find((each) => each.id === '')?.sum || whole;
   const { rollup } = session;
   const left = html`<div class="sessionleft"><${Lanes} ...${{ model, clock, threads }} turns=${model.roots.map((span) => ({ id: span.span_id, begin: span.begin }))} chosen=${chosen?.span_id} onChoose=${chooseAndShow} />

@@ -1,7 +1,7 @@
 // One tape: what is on it, what replay saved, what no run used, what is too old.
 import { html, useMemo, useState } from '../parts/view.js';
 import { query, useAsk } from '../parts/api.js';
-import { set, useRoute } from '../parts/route.js';
+import { set, useRoute, useTitle } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Asked, Blank, CopyLine, Segments, Text, When } from '../parts/pieces.js';
 import { Virtual } from '../parts/virtual.js';
@@ -14,6 +14,7 @@ const HEIGHT = 34;
 
 export function Screen() {
   const { path: [, path], params } = useRoute();
+  useTitle(path);
   const asked = useAsk(path ? query('/v1/tapes/contents', { tape: path }) : '');
   if (!path || asked.problem?.status === 404) return html`<${Gone} noun="tape" id=${path} />`;
   return html`<${Asked} asked=${asked} rows=${10}>${(found) => html`<${Whole} path=${path} found=${found} params=${params} />`}</${Asked}>`;

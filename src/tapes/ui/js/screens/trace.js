@@ -1,7 +1,7 @@
 // One trace: as a tree, as a waterfall, as a log, over one selection; and the selected span beside it.
 import { html, useEffect, useMemo, useRef, useState } from '../parts/view.js';
 import { at as path, ask, query, useAsk, useChanges } from '../parts/api.js';
-import { go, link, set, useRoute } from '../parts/route.js';
+import { go, link, set, useRoute, useTitle } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Blank, Cost, Duration, Failed, Icon, Kind, Outcome, Segments, Shades, Stale, State, Text, Tokens, When } from '../parts/pieces.js';
 import { Virtual } from '../parts/virtual.js';
@@ -122,10 +122,12 @@ function Whole({ found, model, asked, params }) {
     ${text && html`<p class="found" role="status">${f.plural(found_.found.size, 'span')} of ${f.count(model.byId.size)} fit${found_.found.size === 1 ? 's' : ''}</p>`}
     ${view === 'log' ? html`<${Log} trace=${trace} chosen=${chosen} onChoose=${choose} keep=${found_?.found} />`
       : html`<${Rows} ...${{ rows, index, chosen, choose, flip, closed, view, clock, zoom, setZoom, gists, heat: params.heat, found: found_?.found }} />`}</div>`;
+  const name = trace.user_prompt || trace.name || trace.synthetic || model.roots[0]?.name || trace.trace_id;
+  useTitle(name);
   return html`<div class="whole">
     <header class="wholehead">
       <nav class="crumbs" aria-label="Where this is"><a href="#/sessions">Sessions</a> / <a href=${link(['session', trace.session_id], { turn: trace.trace_id })}>Session</a> / <span>Trace ${place >= 0 ? `${place + 1} of ${siblings.length}` : ''}</span></nav>
-      <div class="row"><h1 class="cut grow"><${Text}>${trace.user_prompt || trace.name || trace.synthetic || model.roots[0]?.name || trace.trace_id}</${Text}></h1>
+      <div class="row"><h1 class="cut grow"><${Text}>${name}</${Text}></h1>
         <button class="button plain" disabled=${place < 1} onClick=${() => beside(-1)} aria-label="The trace before" title="The trace before ([)"><${Icon} name="left" /></button><button class="button plain" disabled=${place < 0 || place >= siblings.length - 1} onClick=${() => beside(1)} aria-label="The trace after" title="The trace after (])"><${Icon} name="right" /></button></div>
       <div class="row wrap totals"><${State} state=${trace.status} live=${!trace.ended_at && trace.status !== 'error'} /><span><${When} at=${trace.started_at} /></span><span><${Duration} ns=${trace.duration_ns} /></span>
         <span>${isPart ? html`<span role="status" class="warn">${f.count(spans.length)} of ${f.plural(trace.span_count, 'span')}: the rest is coming</span>` : f.plural(model.received, 'span')}${!isPart && model.missing > 0 && html`, <span class="warn">${model.missing} missing</span>`}</span>
