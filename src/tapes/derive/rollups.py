@@ -114,30 +114,6 @@ def prices_of(calls: Iterable[Call], price: Pricing) -> dict[str, Decimal | None
     }
 
 
-def subtree(spans: Iterable[Span], span_id: str) -> Totals:
-    """What the model calls at and below a span add up to, as their spans tell it."""
-    children: dict[str, list[Span]] = {}
-    own: list[Span] = []
-    for span in spans:
-        children.setdefault(span.parent_span_id, []).append(span)
-        own += [span] if span.span_id == span_id else []
-    total, waiting, seen = Totals(), own, set[str]()
-    while waiting:
-        span = waiting.pop()
-        if span.span_id in seen:
-            continue
-        seen.add(span.span_id)
-        waiting += children.get(span.span_id, [])
-        if span.kind is SpanKind.LLM:
-            counts = span.usage if isinstance(span.usage, dict) else {}
-            total.calls += 1
-            total.input = plus(total.input, counts.get("prompt_tokens"))
-            total.output = plus(total.output, counts.get("completion_tokens"))
-            total.cost = plus(total.cost, span.cost_usd)
-            total.unpriced += span.cost_usd is None
-    return total
-
-
 _WORST = (Fidelity.DEGRADED, Fidelity.REDUCED, Fidelity.RAW, Fidelity.NONE)
 
 
