@@ -83,6 +83,20 @@ def test_whoever_reads_for_long_makes_no_writer_wait_for_the_wiping_of_the_file(
     store.close()
 
 
+def test_a_new_log_is_for_its_owner_alone_and_one_that_is_there_stays_as_it_is(
+    tmp_path: Path,
+) -> None:
+    for shared in (False, True):
+        store = open_sqlite(tmp_path / "t.db")
+        store.append([chat(1, [said("user", "hello")], "ok")])
+        modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.glob("t.db*")}
+        assert {"t.db", "t.db-wal"} <= set(modes)
+        allowed = 0o644 if shared else 0o600
+        assert {modes[name] for name in ("t.db", "t.db-wal", "t.db-shm")} == {allowed}
+        store.close()
+        (tmp_path / "t.db").chmod(0o644)
+
+
 # --- where nobody may write -------------------------------------------------------------------
 
 

@@ -89,6 +89,8 @@ class SqliteDatabase(Database):
         self._require_ours()
         with suppress(OSError):  # what is wrong shows when the file is opened
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            # What is said to models is for nobody else; SQLite's own files beside it follow suit.
+            os.close(os.open(self.path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._begin()
 
     def _begin(self) -> None:
