@@ -230,6 +230,7 @@ def told_by(
     traces: dict[str, list[Seen]] = {}
     for name, spans in by_trace.items():
         known = {s.id for s in spans if s.turn is not None and s.turn.answer.id in on_wire}
+        _break_circles(spans)
         _set_apart(spans)  # first: what is around a call that is shown elsewhere is no call either
         traces[name] = _without(spans, known)
     _call(seen, addresses)
@@ -243,6 +244,26 @@ def told_by(
             _draw(told, trace_id, spans, owner, prices)
     told.links += _links(shown, owner)
     return told
+
+
+def _break_circles(spans: Sequence[Seen]) -> None:
+    """Where parents lead back to their own child, whichever began first hangs at the top.
+
+    Else nobody who goes down from the top would ever come to them.
+    """
+    by_id = {span.id: span for span in spans}
+    clear = set[str]()
+    for span in spans:
+        way: dict[str, Seen] = {}
+        at: Seen | None = span
+        while at is not None and at.id not in clear and at.id not in way:
+            way[at.id] = at
+            at = by_id.get(at.parent)
+        if at is not None and at.id in way:
+            ids = list(way)
+            circle = [way[each] for each in ids[ids.index(at.id) :]]
+            min(circle, key=lambda seen: (seen.started, seen.id)).parent = ""
+        clear |= way.keys()
 
 
 def _without(spans: list[Seen], known: set[str]) -> list[Seen]:
