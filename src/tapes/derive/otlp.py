@@ -31,7 +31,7 @@ from tapes.derive.spans import Owner
 from tapes.derive.tools import ToolUse
 from tapes.envelope import cut
 from tapes.jsontext import Json
-from tapes.providers.reduced import blocks_of, usage_form
+from tapes.providers.reduced import answer_blocks, blocks_of, usage_form
 from tapes.providers.turn import (
     SYSTEM_ROLES,
     Answer,
@@ -446,7 +446,7 @@ def _llm(
         outcome=call.raw.outcome.value,
         first_chunk_ns=round(float(first) * 1_000_000_000) if known else None,
         input=tuple(_blocks(new)),
-        output=tuple(blocks_of(answer.parts)),
+        output=tuple(answer_blocks(answer)),
         usage=usage_form(answer.usage, call.duration) or None,
         cost_usd=prices.get(call.id),
         node_hash=call.answer_hash,
