@@ -113,6 +113,11 @@ class SqliteDatabase(Database):
     def _require_ours(self) -> None:
         if not os.path.exists(self.path) or os.path.getsize(self.path) == 0:
             return
+        if not _begins_as_database(self.path):
+            raise UnreadableStore(
+                f"{self.name} is no database",
+                "name another file; this one is left as it is. If it was a log, take its backup",
+            )
         try:
             with closing(_connected(self.path, _way_to_read(self.path))) as connection:
                 (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -360,6 +365,18 @@ def _may_only_read(path: str) -> bool:
         os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
         for place in places
     )
+
+
+def _begins_as_database(path: str) -> bool:
+    """Whether a file begins as those of SQLite; one that nobody may read is for SQLite to tell."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return True
+
+
+_MAGIC = b"SQLite format 3\0"
 
 
 def _way_to_read(path: str) -> str:
