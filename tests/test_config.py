@@ -132,6 +132,19 @@ def test_what_other_programs_keep_in_the_file_is_left_alone(in_tmp_path: Path) -
     assert settings()["proxy.mode"] == "replay"
 
 
+@pytest.mark.parametrize("slip", ["storag", "proxys", "ingests", "apis"])
+def test_a_section_that_is_nearly_one_of_ours_is_an_error(in_tmp_path: Path, slip: str) -> None:
+    written(in_tmp_path / ".tapes", f'[{slip}]\nlisten = "127.0.0.1:1"')
+    with pytest.raises(BadSetting, match=rf"config.toml: unknown \[{slip}\]") as told:
+        settings()
+    assert told.value.remedy.startswith("is it [")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file_of_settings(in_tmp_path: Path) -> None:
+    written(in_tmp_path / ".tapes", '\ufeff[proxy]\ntape = "file.jsonl"')
+    assert settings()["proxy.tape"] == "file.jsonl"
+
+
 def test_upstreams_of_the_project_stand_beside_those_of_the_file(in_tmp_path: Path) -> None:
     (in_tmp_path / "tapes.toml").write_text('[upstreams]\na = "http://project"\nb = "http://b"')
     assert settings()["proxy.upstreams"] == {"a": "http://project", "b": "http://b"}

@@ -15,13 +15,14 @@ from tapes.exporting import Export, Form, sessions_found, span_id_of, trace_id_o
 from tapes.jsontext import Json
 from tapes.prices import Price, Prices
 from tapes.projector import Projector
-from tapes.rows import NO_ORG
+from tapes.rows import NO_ORG, Span, SpanKind
 from tapes.seeding import seed
 from tapes.store.base import Project
 from tapes.store.filters import EVERYTHING
+from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
 from tests.contracts.test_store import fill
-from tests.turns import chat
+from tests.turns import chat, raw_turn
 from tests.turns import said as message
 
 PRICE = Prices(
@@ -160,3 +161,39 @@ def test_what_a_request_and_a_session_say_travels_too(tmp_path: Path) -> None:
         (here,), (there,) = (store.project().sessions().items for store in (one, two))
     for name in about:
         assert getattr(there.session, name) == getattr(here.session, name), name
+
+
+def test_every_choice_of_an_answer_leaves_and_comes_back(tmp_path: Path) -> None:
+    choices: list[Json] = [
+        {"index": n, "message": message("assistant", text), "finish_reason": reason}
+        for n, (text, reason) in enumerate([("A", "stop"), ("B", "length")])
+    ]
+    asked: Json = {"model": "m", "n": 2, "messages": [message("user", "hi")]}
+    one, two = (open_sqlite(tmp_path / name) for name in ("a.db", "b.db"))
+    with closing(one), closing(two):
+        turn = raw_turn(1, "/v1/chat/completions", asked, {"id": "c", "choices": choices})
+        fill(one, [turn])
+        whole = exported(one.project(), Form.OTLP, content=True)
+        (told,) = (t for t in map(said, spans_in(json.loads(whole))) if "gen_ai.request.model" in t)
+        assert [m["parts"][0]["content"] for m in json.loads(told["gen_ai.output.messages"])] == [
+            "A",
+            "B",
+        ]
+        (tmp_path / "a.json").write_bytes(whole)
+        brought(two, (str(tmp_path / "a.json"),), NO_ORG)
+        Projector(two).drain()
+        (here,), (there,) = (llm_spans(store) for store in (one, two))
+    assert (
+        here.output
+        == there.output
+        == (
+            {"type": "text", "text": "A"},
+            {"type": "text", "text": "B", "choice": 1, "stop_reason": "length"},
+        )
+    )
+
+
+def llm_spans(store: SqlStore) -> list[Span]:
+    (session,) = store.project().sessions().items
+    rows = store.project().rows_of_session(session.session.id)
+    return [span for span in rows.spans if span.kind is SpanKind.LLM]

@@ -8,6 +8,7 @@ import pytest
 from tapes.cassette import Cassette, Play
 from tapes.exchange import Request, Response, State
 from tapes.freezing import drift, freeze, module_for, why_not
+from tapes.jsontext import Json
 from tapes.rows import Outcome, RawTurn, Source
 from tapes.seeding import sample_turns
 from tapes.tape.jsonl import JsonlTape
@@ -85,6 +86,21 @@ def test_a_prompt_that_drifted_is_found_with_its_place(tmp_path: Path) -> None:
     (drifted,) = found.drifted
     assert drifted.turn_id == 4
     assert drifted.places == ("messages[0].content",)
+
+
+def test_a_session_has_not_drifted_from_its_own_tape_though_a_call_of_it_failed(
+    tmp_path: Path,
+) -> None:
+    tape = JsonlTape(tmp_path / "a.jsonl")
+    asked: Json = {"model": "m", "messages": [said("user", "one too many")]}
+    failed = raw_turn(2, "/v1/chat/completions", asked, {"error": {}}, status=429)
+    turns = [as_json(chat(1, [said("user", "hi")], "hello")), as_json(failed)]
+    freeze(turns, tape)
+    found = drift(turns, tape)
+    assert (found.asked, found.answered, found.drifted) == (1, 1, ())
+    assert [(note.place, "429" in note.text) for note in found.left_out] == [("turn 2", True)]
+    refused = replace(turns[1], outcome=Outcome.REFUSED)
+    assert len(drift([refused], tape).drifted) == 1
 
 
 def test_the_test_that_is_made_passes_and_can_fail(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tapes import projector
+from tapes.errors import UnavailableStore
 from tapes.projector import Pace, Progress, Projector
 from tapes.rows import RawTurn
 from tapes.store.base import Placement
@@ -128,3 +129,21 @@ def test_an_error_of_any_kind_does_not_end_the_projector(
         stop.set()
         worker.wake()
         thread.join()
+
+
+def test_trouble_is_told_once_and_when_it_is_over(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed, stop = [UnavailableStore("the disk is full")] * 20, threading.Event()
+
+    def step(self: Projector) -> Progress:
+        self.wake()
+        if failed:
+            raise failed.pop()
+        stop.set()
+        return Progress()
+
+    monkeypatch.setattr(Projector, "step", step)
+    Projector(store).run(stop)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["the projector goes on later: the disk is full", "the projector goes on"]

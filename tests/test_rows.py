@@ -46,6 +46,8 @@ def test_a_parent_is_the_session_of_that_id_in_the_same_harness() -> None:
     parent = Envelope(harness_id="claude", harness_session_id="p")
     assert parent_session_id_of(child) == session_id_of(parent)
     assert parent_session_id_of(parent) is None
+    own = replace(child, parent_harness_session_id=child.harness_session_id)
+    assert parent_session_id_of(own) is None
 
 
 def test_hashes_change_with_content_and_not_with_identity() -> None:

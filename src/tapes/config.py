@@ -19,6 +19,7 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -266,6 +267,7 @@ def read_settings(
     folder = folder_of(config_dir)
     content = {} if folder is None else _content(folder / FILE)
     sections = {setting.key.partition(".")[0] for setting in settings}
+    _require_no_slip(content, folder)
     for section in sections:
         _require_known(content.get(section, {}), section, settings, folder)
     values = {
@@ -279,7 +281,7 @@ def read_settings(
 
 def _content(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise BadSetting(
             f"there is no {FILE} in {file.parent}",
@@ -289,6 +291,15 @@ def _content(file: Path) -> dict[str, Any]:
         raise BadSetting(
             f"{file}: {error}", f"mend it there: ${{EDITOR:-vi}} {as_typed(file)}"
         ) from error
+
+
+def _require_no_slip(content: Mapping[str, Any], folder: Path | None) -> None:
+    """Raises BadSetting where a section is nearly one of ours; others are of other programs."""
+    ours = sorted({setting.key.partition(".")[0] for setting in SETTINGS})
+    for name in content:
+        close = [] if name in ours else get_close_matches(name, ours, n=1, cutoff=0.8)
+        if close:
+            raise BadSetting(f"{folder}/{FILE}: unknown [{name}]", f"is it [{close[0]}]?")
 
 
 def _require_known(

@@ -311,7 +311,7 @@ def _said(span: Span, session: Session, content: bool, asked: Asked | None) -> d
             "gen_ai.request.model": span.request_model or span.model,
             "gen_ai.response.model": span.model,
             "gen_ai.response.id": span.response_id,
-            "gen_ai.response.finish_reasons": [span.stop_reason] if span.stop_reason else None,
+            "gen_ai.response.finish_reasons": _finish_reasons(span),
             "gen_ai.response.time_to_first_chunk": _seconds(span.first_chunk_ns),
             "gen_ai.usage.input_tokens": usage.get("prompt_tokens"),
             "gen_ai.usage.output_tokens": usage.get("completion_tokens"),
@@ -326,7 +326,7 @@ def _said(span: Span, session: Session, content: bool, asked: Asked | None) -> d
             said |= _settings(asked)
         if content:
             said["gen_ai.input.messages"] = _messages("user", span.input)
-            said["gen_ai.output.messages"] = _messages("assistant", span.output)
+            said["gen_ai.output.messages"] = _choices(span.output)
     elif span.kind is SpanKind.TOOL:
         said |= {"gen_ai.tool.name": span.name, "gen_ai.tool.call.id": span.span_id}
         if content:
@@ -363,12 +363,29 @@ def _first(blocks: Sequence[dict[str, Json]], name: str) -> str | None:
     return found if found is None or isinstance(found, str) else compact(found)
 
 
-def _messages(role: str, blocks: Sequence[dict[str, Json]]) -> str | None:
+def _finish_reasons(span: Span) -> list[Json] | None:
+    """One for each choice, as far as they are known."""
+    others = [block["stop_reason"] for block in span.output if "stop_reason" in block]
+    return [span.stop_reason, *others] if span.stop_reason else None
+
+
+def _messages(role: str, *choices: Sequence[dict[str, Json]]) -> str | None:
     # What else came over OTLP stands beside the messages.
-    parts = [
-        _part(block) for block in blocks if block.get("type") not in ("attributes", "resource")
+    said = [
+        [_part(block) for block in blocks if block.get("type") not in ("attributes", "resource")]
+        for blocks in choices
     ]
-    return compact([{"role": role, "parts": parts}]) if parts else None
+    return (
+        compact([{"role": role, "parts": parts} for parts in said if parts]) if any(said) else None
+    )
+
+
+def _choices(blocks: Sequence[dict[str, Json]]) -> str | None:
+    """A message for each choice of an answer."""
+    by_choice: dict[str, list[dict[str, Json]]] = {}
+    for block in blocks:
+        by_choice.setdefault(str(block.get("choice", 0)), []).append(block)
+    return _messages("assistant", *by_choice.values())
 
 
 def _part(block: dict[str, Json]) -> dict[str, Json]:

@@ -44,6 +44,7 @@ class Drift:
     answered: int
     drifted: tuple[Drifted, ...]
     unused: tuple[str, ...]
+    left_out: tuple[Note, ...] = ()
 
 
 def freeze(turns: Iterable[RawTurn], tape: Tape, declared: Declared | None = None) -> Imported:
@@ -80,10 +81,16 @@ def why_not(turn: RawTurn) -> str | None:
         return "its answer's bytes are not kept"
     if turn.outcome is Outcome.REFUSED:
         return "it was refused, not answered"
+    return _failed(exchange)
+
+
+def _failed(exchange: Exchange) -> str | None:
+    """How an exchange failed; None where it came to its end."""
     if exchange.state is not State.COMPLETE:
         return f"its answer is not whole: {exchange.state}"
-    if exchange.response.status >= 400:
-        return f"its answer is an error: {exchange.response.status}"
+    response = exchange.response
+    if isinstance(response, Response) and response.status >= 400:
+        return f"its answer is an error: {response.status}"
     return None
 
 
@@ -96,24 +103,32 @@ def _http(turn: RawTurn) -> tuple[Request, Response]:
 
 
 def drift(turns: Iterable[RawTurn], tape: Tape) -> Drift:
-    """Which requests of a session the tape does not answer any more."""
+    """Which requests of a session the tape does not answer any more.
+
+    A call that failed in its own session goes onto no tape, and is left out here as well.
+    """
     declared = declared_for(tape.path)
     redactor = Redactor(patterns=(*SECRET_PATTERNS, *declared.patterns), keep=declared.headers)
     asked = answered = 0
     drifted: list[Drifted] = []
+    left_out: list[Note] = []
     used: set[str] = set()
     for turn in turns:
         exchange = turn.exchange
         if exchange is None or not isinstance(exchange.request, Request):
             continue
-        asked += 1
         request = redactor.request(exchange.request)
         identity, _ = http_identity(request, tuple(declared.rules), declared.headers)
         key = key_of(http_text(identity))
         if tape.find(key) is not None:
-            answered += 1
+            asked, answered = asked + 1, answered + 1
             used.add(key)
             continue
+        failed = _failed(exchange)
+        if failed is not None and turn.outcome is not Outcome.REFUSED:
+            left_out.append(Note(f"turn {turn.id}", failed, left_out=True))
+            continue
+        asked += 1
         near = find_nearest(tape, request, tuple(declared.rules), declared.headers)
         drifted.append(
             Drifted(
@@ -125,7 +140,7 @@ def drift(turns: Iterable[RawTurn], tape: Tape) -> Drift:
             )
         )
     unused = sorted(key for key in _answers(tape) if key not in used)
-    return Drift(asked, answered, tuple(drifted), tuple(unused))
+    return Drift(asked, answered, tuple(drifted), tuple(unused), tuple(left_out))
 
 
 def _answers(tape: Tape) -> Iterator[str]:

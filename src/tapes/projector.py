@@ -120,15 +120,16 @@ class Projector:
 
     def run(self, stop: threading.Event) -> None:
         """Derive until told to stop; errors of the store are logged, and tried again."""
-        pause = self._pace.idle_ms / 1000
+        pause, trouble = self._pace.idle_ms / 1000, _Trouble()
         while not stop.is_set():
             with self._store.leading() as leads:
                 while leads and not stop.is_set():
                     try:
                         progress = self.step()
                         pause = self._pace.idle_ms / 1000
+                        trouble.over()
                     except Exception as error:  # noqa: BLE001  # it goes on, whatever it was
-                        _tell(error)
+                        trouble.tell(error)
                         progress, pause = Progress(), min(pause * 2, 10.0)
                     if not progress.worked:
                         self._woken.wait(pause)
@@ -284,11 +285,32 @@ class Projector:
                 yield began, raw.id, call_id, goes_on_from(turn), marks_of(turn), placed
 
 
-def _tell(error: Exception) -> None:
-    if isinstance(error, TapesError):
-        log.warning("the projector goes on later: %s", error.message)
-    else:
-        log.error("the projector goes on later", exc_info=error)
+# Who wakes it may come a thousand times a second: the same trouble is told so often.
+_TOLD_EVERY_S = 60.0
+
+
+class _Trouble:
+    """What keeps a projector from its work, told once and now and then, and when it is over."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._told_at = 0.0
+
+    def tell(self, error: Exception) -> None:
+        said = error.message if isinstance(error, TapesError) else repr(error)
+        now = time.monotonic()
+        if said == self._last and now - self._told_at < _TOLD_EVERY_S:
+            return
+        self._last, self._told_at = said, now
+        if isinstance(error, TapesError):
+            log.warning("the projector goes on later: %s", said)
+        else:
+            log.error("the projector goes on later", exc_info=error)
+
+    def over(self) -> None:
+        if self._last:
+            log.warning("the projector goes on")
+            self._last = ""
 
 
 def _add(total: Progress, more: Progress) -> None:

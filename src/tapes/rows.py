@@ -393,9 +393,11 @@ def session_id_of(envelope: Envelope) -> str:
 
 
 def parent_session_id_of(envelope: Envelope) -> str | None:
-    """The id of the session that this one was forked from, in the same harness; or None."""
+    """The id of the other session that this one was forked from, in the same harness; or None."""
     parent = envelope.parent_harness_session_id
-    return _session_id(envelope, parent) if parent else None
+    if not parent or parent == envelope.harness_session_id:
+        return None
+    return _session_id(envelope, parent)
 
 
 def _session_id(envelope: Envelope, harness_session_id: str) -> str:

@@ -158,13 +158,12 @@ async def serve(plan: Plan, ready: Callable[[Served], object], stopped: asyncio.
             stack.enter_context(_deriving(projector))
         stack.enter_context(_tidying(store))
         page = "" if api_door is None else api_door.address
-        proxy = await _proxy(plan, projector, stack, page)
-        addresses = dict(USUAL)
-        for door, server in (
-            (Door.API, api_door), (Door.INGEST, ingest_door), (Door.PROXY, proxy)
-        ):  # fmt: skip
-            if server is not None:
-                addresses[door] = server.address
+        doors = ((Door.API, api_door), (Door.INGEST, ingest_door))
+        beside = {door: server.address for door, server in doors if server is not None}
+        proxy = await _proxy(plan, projector, stack, page, beside)
+        addresses = dict(USUAL) | beside
+        if proxy is not None:
+            addresses[Door.PROXY] = proxy.address
         if api_door is not None:
             app, api = await _api_app(plan, store, projector, addresses, stack)
             await stack.enter_async_context(api_door.serving(app, stopped))
@@ -213,11 +212,16 @@ async def _api_app(
 
 
 async def _proxy(
-    plan: Plan, projector: Projector | None, stack: AsyncExitStack, page: str
+    plan: Plan,
+    projector: Projector | None,
+    stack: AsyncExitStack,
+    page: str,
+    beside: Mapping[Door, str],
 ) -> ProxyServer | None:
     if plan.proxy is None:
         return None
     setup, listen = plan.proxy
+    setup.routes.beside = beside
     watcher = None
     if plan.keeps_log:
         kept = await asyncio.to_thread(open_log, plan.where)

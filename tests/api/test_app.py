@@ -10,6 +10,8 @@ from tapes.errors import UnavailableStore
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
 from tests.api.serving import got, refused, served, serving
+from tests.tape.faults import file_size_limit
+from tests.turns import chat, said
 
 
 @pytest.mark.row("D4")
@@ -100,6 +102,17 @@ def test_readiness_asks_the_database(tmp_path: Path) -> None:
         assert client.get("/readyz").status_code == 503
         gone = refused(client, "/v1/stats", 503)
     assert gone["code"] == "unavailable-store"
+
+
+def test_readiness_tells_that_nothing_can_be_written_until_it_can(tmp_path: Path) -> None:
+    store = open_sqlite(tmp_path / "a.db")
+    with served(store) as client:
+        with file_size_limit(10), pytest.raises(UnavailableStore):
+            store.append([chat(1, [said("user", "hello")], "ok")])
+        with file_size_limit(10):
+            assert got(client, "/readyz") == {"ready": True, "store": "read only"}
+        assert got(client, "/readyz") == {"ready": True, "store": "ok"}
+    store.close()
 
 
 def _gone(*_: object) -> SqlStore:

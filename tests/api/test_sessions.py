@@ -326,7 +326,7 @@ def test_an_item_says_whether_its_session_lives_as_of_each_answer() -> None:
     told = Told(2)
     ids = [f"{n:08d}-0000-4000-8000-000000000000" for n in range(5)]
     lists = [Listed(Session(id=each, last_seen_at=1_000)) for each in ids]
-    for moment, lives in ((2_000, True), (10**15, False), (2_000, True)):
+    for moment, lives in ((2_000, True), (10**15, False), (-(10**15), False), (2_000, True)):
         items = orjson.loads(orjson.dumps(told.items_of(lists, moment)))
         assert [item["id"] for item in items] == ids
         assert {item["live"] for item in items} == {lives}

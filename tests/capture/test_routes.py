@@ -3,6 +3,7 @@
 import pytest
 
 from tapes.capture.routes import Dialect, Routes, Upstream, prefix_of
+from tapes.doors import Door
 from tapes.errors import BadSetting
 from tapes.listening import Listen
 
@@ -141,6 +142,26 @@ def test_what_is_for_the_ingest_is_sent_to_no_provider_that_was_only_guessed(pat
     assert "SECRET" not in str(refused.value)
     assert Routes.of({}, "http://127.0.0.1:9999").find(path).target == path
     assert Routes.of().find("/v1/traces/ingest").upstream.name == "openai"
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/sessions/x/traces", "/v1/stats", "/v1/mcp"])
+def test_what_is_for_the_read_api_is_sent_to_no_provider_that_was_only_guessed(path: str) -> None:
+    with pytest.raises(BadSetting, match="is for the read API") as refused:
+        Routes.of().find(f"{path}?q=SECRET")
+    assert f"http://127.0.0.1:8081{path} if" in refused.value.remedy
+    assert "SECRET" not in str(refused.value)
+    assert Routes.of({}, "http://127.0.0.1:9999").find(path).target == path
+    assert Routes.of().find(f"/anthropic{path}").upstream.name == "anthropic"
+    signed = Routes.of().find(path, header_names=[b"anthropic-version"])
+    assert signed.upstream.name == "anthropic"
+
+
+def test_servers_beside_are_named_where_they_listen() -> None:
+    routes = Routes.of()
+    routes.beside = {Door.INGEST: "http://127.0.0.1:9182"}
+    with pytest.raises(BadSetting) as refused:
+        routes.find("/v1/ingest")
+    assert refused.value.remedy == "send it there: http://127.0.0.1:9182/v1/ingest"
 
 
 @pytest.mark.row("N13")

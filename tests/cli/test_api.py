@@ -84,6 +84,14 @@ def test_what_the_proxy_sees_is_a_session_in_the_api(tmp_path: Path) -> None:
         assert server.process.wait(PATIENCE_S) == 0
 
 
+def test_the_proxy_knows_where_the_other_servers_are(tmp_path: Path) -> None:
+    with up(*ALL, cwd=tmp_path) as server:
+        for door, path in (("api", "/v1/sessions"), ("ingest", "/v1/ingest")):
+            told = httpx.get(server.url("proxy", path), headers={"authorization": "Bearer t"})
+            assert told.status_code == 400
+            assert server.url(door, path) in told.text
+
+
 def test_the_api_alone_answers_for_a_log(tmp_path: Path) -> None:
     assert typed("seed", cwd=tmp_path).status == 0
     with up("api", "--listen", "127.0.0.1:0", cwd=tmp_path) as server:

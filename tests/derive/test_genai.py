@@ -207,6 +207,20 @@ def test_cached_tokens_that_were_counted_beside_the_input_are_counted_once() -> 
     assert usage_of(beside | {"gen_ai.usage.input_tokens": 130213}) == usage_of(beside)
 
 
+def test_counts_and_reasons_that_a_tracer_of_texts_alone_sends_are_read() -> None:
+    spring = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.usage.input_tokens": "17",
+        "gen_ai.usage.output_tokens": "5",
+        "gen_ai.response.finish_reasons": '["STOP"]',
+    }
+    answer = turn_of(spring, Told()).answer
+    assert answer.usage == Usage(17, 5)
+    assert answer.finish_reason == "STOP"
+    for odd in ("", "-3", "1.5", "many", "9" * 400, "\u0663"):
+        assert usage_of({"gen_ai.usage.input_tokens": odd}) is None
+
+
 def test_what_is_unknown_is_not_zero() -> None:
     turn = turn_of({"gen_ai.request.model": "m"}, Told())
     assert (turn.answer.usage, turn.answer.choices, turn.asked) == (None, (), Asked(model="m"))

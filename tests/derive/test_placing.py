@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tapes.derive.deriver import derive
-from tapes.rows import LinkKind, RawTurn, SpanKind
+from tapes.rows import LinkKind, RawTurn, SpanKind, Status
 from tests.derive.talks import (
     ASK,
     BACK,
@@ -31,6 +31,7 @@ from tests.turns import (
     call,
     chat,
     messages,
+    result,
     said,
     transcript,
     user,
@@ -216,3 +217,29 @@ def agents(number: int, evidence: str) -> list[RawTurn]:
 def test_to_place_agents_takes_as_long_as_there_are_many(evidence: str) -> None:
     few, many = (partial(derive, agents(number, evidence)) for number in (10, 60))
     assert steps(many) < 6 * steps(few) * 1.2
+
+
+BROKE_IN = "[Request interrupted by user for tool use]"
+
+
+def test_words_of_a_user_who_broke_in_begin_a_trace_though_they_come_with_a_result() -> None:
+    back = user(result("t1", "not run", failed=True), BROKE_IN, "only list them")
+    made = derive([messages(1, [ASK], DO), messages(2, [ASK, DO, back], DONE)])
+    assert [trace.user_prompt for trace in made.traces] == ["list the files", "only list them"]
+    (tool,) = (span for span in made.spans if span.kind is SpanKind.TOOL)
+    assert (tool.trace_id, tool.status) == ("trc_r1", Status.ERROR)
+
+
+def test_the_mark_that_a_user_broke_in_is_no_word_of_his() -> None:
+    said_before = user("list", "[Request interrupted by user]", "only count")
+    (trace,) = derive([messages(1, [said_before], DONE)]).traces
+    assert trace.user_prompt == "only count"
+    back = user(result("t1", "not run", failed=True), BROKE_IN)
+    made = derive([messages(1, [ASK], DO), messages(2, [ASK, DO, back], DONE)])
+    assert len(made.traces) == 1
+
+
+def test_words_beside_a_result_where_nobody_broke_in_are_no_prompt() -> None:
+    back = user(result("t1", "a.txt"), "Remember to answer in JSON.")
+    made = derive([messages(1, [ASK], DO), messages(2, [ASK, DO, back], DONE)])
+    assert len(made.traces) == 1

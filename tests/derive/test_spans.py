@@ -226,3 +226,19 @@ def test_a_span_says_what_is_kept_of_its_bytes() -> None:
         assert span(made, "llm_r1").fidelity is fidelity
         assert made.traces[0].fidelity is made.sessions[0].fidelity is fidelity
         assert made.spans[0].fidelity is Fidelity.NONE
+
+
+def test_every_choice_of_an_answer_is_shown_and_the_first_goes_on() -> None:
+    said_by = [("A", "stop"), ("B", "length")]
+    choices: list[Json] = [
+        {"index": n, "message": said("assistant", text), "finish_reason": reason}
+        for n, (text, reason) in enumerate(said_by)
+    ]
+    asked: Json = {"model": "m", "n": 2, "messages": [said("user", "hi")]}
+    made = derive([raw_turn(1, "/v1/chat/completions", asked, {"id": "c", "choices": choices})])
+    llm = span(made, "llm_r1")
+    assert llm.output == (
+        {"type": "text", "text": "A"},
+        {"type": "text", "text": "B", "choice": 1, "stop_reason": "length"},
+    )
+    assert (llm.stop_reason, made.traces[0].response_preview) == ("stop", "A")

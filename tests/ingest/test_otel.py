@@ -320,6 +320,26 @@ def test_a_missing_parent_has_a_placeholder_until_it_comes(store: SqlStore) -> N
     assert (after.traces[0].span_count, after.traces[0].missing_count) == (3, 0)
 
 
+@pytest.mark.row("D5")
+def test_of_spans_that_name_each_other_as_parents_the_first_hangs_at_the_top(
+    store: SqlStore,
+) -> None:
+    chat = {"gen_ai.operation.name": "chat", "gen_ai.usage.output_tokens": 7}
+    given = [
+        span("1", chat, parent="1"),
+        span("2", parent="4", at=NOW + 2),
+        span("3", chat, parent="2", at=NOW + 1),
+        span("4", parent="3", at=NOW + 3),
+        span("5", parent="4", at=NOW + 4),
+    ]
+    with door(store) as client:
+        post(client, request(*given))
+    made = rows(store)
+    above = {s.span_id[0]: s.parent_span_id[:1] for s in made.spans}
+    assert above == {"1": "", "3": "", "4": "3", "2": "4", "5": "4"}
+    assert made.traces[0].total_output_tokens == 14
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["root-first", "root-last"])
 def test_a_trace_lies_in_the_conversation_that_one_of_its_spans_names(
     open_store: OpenStore, order: Sequence[int]

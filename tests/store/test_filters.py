@@ -58,6 +58,14 @@ def test_what_cannot_be_read_is_an_error_with_its_place(text: str, place: int) -
     assert error.value.position == place
 
 
+@pytest.mark.parametrize("text", ["model:*opus*", "model:claude*opus", "model:a,*b", "error:*"])
+def test_a_star_that_would_find_nothing_is_an_error(text: str) -> None:
+    with pytest.raises(BadQuery, match=r"at character 1: (model|error): .*\*"):
+        parse(text)
+    name, _, value = text.partition(":")
+    assert parse(f'{name}:"{value}"') == Field(name, Op.IS, value)
+
+
 @given(st.text(alphabet='ab:"()- *OR><=,.\\', max_size=40))
 def test_any_text_is_a_condition_or_an_error_within_it(text: str) -> None:
     place = 0

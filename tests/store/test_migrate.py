@@ -205,6 +205,15 @@ def test_a_strangers_database_is_refused_and_left_alone(tmp_path: Path, database
         assert tables.fetchall() == [("theirs",)]
 
 
+def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("to do: nothing\n" * 1000)
+    with pytest.raises(UnreadableStore, match=r"notes\.txt is no database"):
+        open_sqlite(file)
+    assert file.read_text() == "to do: nothing\n" * 1000
+    assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_a_damaged_older_file_is_not_migrated(tmp_path: Path) -> None:
     file = tmp_path / "tapes.db"
     older(file)

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tapes.errors import UnavailableStore
+from tapes.projector import Projector
 from tapes.store.sqlite import open_sqlite
 from tests.proxies import PATIENCE_S
+from tests.tape.faults import without_rights
 from tests.turns import chat, said
 
 
@@ -79,3 +81,69 @@ def test_whoever_reads_for_long_makes_no_writer_wait_for_the_wiping_of_the_file(
         reader.execute("COMMIT")
     assert store.database.wipe() is True
     store.close()
+
+
+def test_a_new_log_is_for_its_owner_alone_and_one_that_is_there_stays_as_it_is(
+    tmp_path: Path,
+) -> None:
+    for shared in (False, True):
+        store = open_sqlite(tmp_path / "t.db")
+        store.append([chat(1, [said("user", "hello")], "ok")])
+        modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.glob("t.db*")}
+        assert {"t.db", "t.db-wal"} <= set(modes)
+        allowed = 0o644 if shared else 0o600
+        assert {modes[name] for name in ("t.db", "t.db-wal", "t.db-shm")} == {allowed}
+        store.close()
+        (tmp_path / "t.db").chmod(0o644)
+
+
+# --- where nobody may write -------------------------------------------------------------------
+
+
+def kept_in(folder: Path) -> Path:
+    """A log of one session, closed, that from now on may only be read."""
+    file = folder / "t.db"
+    store = open_sqlite(file)
+    store.append([chat(1, [said("user", "hello")], "ok")])
+    Projector(store).drain()
+    store.close()
+    shut(folder)
+    return file
+
+
+def shut(folder: Path) -> None:
+    for place in (*folder.iterdir(), folder):
+        place.chmod(0o500 if place.is_dir() else 0o400)
+
+
+def test_a_log_that_may_only_be_read_is_read_and_leaves_nothing_beside_it() -> None:
+    with without_rights() as folder:
+        store = open_sqlite(kept_in(folder))
+        (found,) = store.project().sessions().items
+        assert found.session.preview == "hello"
+        assert not list(Projector(store).check())
+        assert store.check() == ()
+        store.project().note("export", by="me")
+        with pytest.raises(UnavailableStore, match="may only be read"):
+            store.append([chat(2, [said("user", "more")], "ok")])
+        with pytest.raises(UnavailableStore, match="may only be read"):
+            store.project().erase([found.session.id], reason="")
+        with store.leading() as leads:
+            assert not leads
+        store.close()
+        assert sorted(os.listdir(folder)) == ["t.db", "t.db.lock"]
+
+
+def test_what_waits_in_the_write_ahead_log_is_read_also_where_one_may_only_read() -> None:
+    with without_rights() as folder:
+        writer = open_sqlite(folder / "t.db")
+        writer.append([chat(1, [said("user", "hello")], "ok")])
+        Projector(writer).drain()
+        shut(folder)
+        reader = open_sqlite(folder / "t.db")
+        assert len(reader.project().sessions().items) == 1
+        writer.append([chat(2, [said("user", "again")], "ok", session="other")])
+        Projector(writer).drain()
+        assert len(reader.project().sessions().items) == 2
+        for store in (reader, writer):
+            store.close()

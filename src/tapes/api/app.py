@@ -156,13 +156,17 @@ def _add_pages(app: FastAPI, document: Callable[[], dict[str, Json]]) -> None:
     @app.get("/healthz", **is_ready)
     @app.get("/readyz", **is_ready)
     def ready(request: Request, core: TheCore) -> Response:
-        """Whether the server can answer: it has asked the database."""
+        """Whether the server can answer: it has asked the database.
+
+        A database that can be read and not written to answers still, and takes no turn: `store`.
+        """
         try:
             core.store.project().seq()
+            takes_none = core.store.unwritten()
         except TapesError as error:  # whoever probes asks every few seconds
             log.warning("the store does not answer: %s", error.message)
             return reply(request, {"ready": False, "store": "unavailable"}, 503)
-        return reply(request, {"ready": True, "store": "ok"})
+        return reply(request, {"ready": True, "store": "read only" if takes_none else "ok"})
 
     @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
     def metrics(core: TheCore, caller: TheCaller) -> Response:

@@ -108,8 +108,8 @@ def session_item(listed: Listed, now: int) -> SessionItem:
 
 
 def is_live(session: Session, now: int) -> bool:
-    """Whether no end is known, and something came lately."""
-    return session.ended_at is None and now - session.last_seen_at < _LIVE_NS
+    """Whether no end is known, and something came lately: not where a clock ran far ahead."""
+    return session.ended_at is None and abs(now - session.last_seen_at) < _LIVE_NS
 
 
 def display_title(session: Session, notes: Notes) -> str:

@@ -4,7 +4,8 @@
 
 Rule 1: `x-tapes-upstream` names the upstream, else the first segment of the path where that is
         the name of one, else the default upstream, else a header that only one provider's SDKs
-        send, else the shape of the path. What is meant for the ingest is guessed to be for nobody.
+        send, else the shape of the path. What is meant for another server of ours is guessed to be
+        for nobody.
 Rule 2: prefixes are taken off. The identity of a request holds the path that the upstream gets, so
         what was recorded through the proxy replays in process and the other way round.
 Rule 3: the target is passed on as it came, query string and all.
@@ -76,6 +77,8 @@ _FOR_OTHERS: tuple[tuple[str, Dialect], ...] = (
     ("/compatibility/", Dialect.OPENAI),
     ("/api/v1/messages", Dialect.ANTHROPIC),
 )
+# A path that only looks like ours.
+_OF_PROVIDERS = frozenset({"/v1/traces/ingest"})
 # As in models/NAME:generateContent; OpenAI's own models have colons too: models/ft:NAME:ORG::ID.
 _GEMINI_VERB = re.compile(r"/v1/(?:models|tunedModels)/(?!ft:)[^/:]+:[A-Za-z]+")
 
@@ -158,6 +161,8 @@ class Routes:
     default: Upstream | None = None
     any_url: bool = False
     own: Listen | None = None
+    # Where the other servers of ours listen, as far as that is known.
+    beside: Mapping[Door, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -194,8 +199,8 @@ class Routes:
         dialect: Dialect | None = next(
             (d for name, d in _SIGNS.items() if name in header_names), None
         )
-        if dialect is None and door_of("POST", target.partition("?")[0]) is Door.INGEST:
-            raise self._for_ingest(target)
+        if dialect is None:
+            self._require_nobody_else(target.partition("?")[0])
         dialect = dialect or dialect_of(target)
         if dialect is None or not target.startswith("/") or target.startswith("/v1/v1/"):
             raise self._unroutable(target)
@@ -227,12 +232,21 @@ class Routes:
             by_shape = by_shape if by_name is Dialect.OLLAMA else by_name
         return Route(upstream, f"{upstream.path}{target}", by_shape or by_name or Dialect.OPENAI)
 
-    def _for_ingest(self, target: str) -> BadSetting:
-        # No provider has these paths: to guess one would send it what others captured.
-        path = target.partition("?")[0]
-        return BadSetting(
-            f"this is the proxy; {path} is for {WHAT[Door.INGEST]}",
-            f"send it there: {USUAL[Door.INGEST]}{path} if it listens nowhere else",
+    def _require_nobody_else(self, path: str) -> None:
+        """Raises BadSetting where a path is one of our ingest or read API.
+
+        No provider has these paths: to guess one would send it what others captured, or a token.
+        """
+        door = door_of("POST", path)
+        door = door if door is Door.INGEST else door_of("GET", path)
+        if door not in (Door.INGEST, Door.API) or path in _OF_PROVIDERS:
+            return
+        known = self.beside.get(door)
+        raise BadSetting(
+            f"this is the proxy; {path} is for {WHAT[door]}",
+            f"send it there: {known}{path}"
+            if known is not None
+            else f"send it there: {USUAL[door]}{path} if it listens nowhere else",
         )
 
     def _unroutable(self, target: str) -> BadSetting:

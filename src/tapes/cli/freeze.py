@@ -74,7 +74,7 @@ def freeze(
             finally:
                 opened.close()
             _tell_drift(tape, found, as_json)
-            return 1 if found.drifted else 0
+            return 1 if found.drifted or not found.asked else 0
         target = None if no_test else _test_file(tape, test_file, force)
         opened = open_tape(tape)
         tape = opened.path  # which has no password
@@ -158,6 +158,7 @@ def _tell_drift(tape: str, found: Drift, as_json: bool) -> None:
                     for each in found.drifted
                 ],
                 "unused": list(found.unused),
+                "left_out": [{"turn": n.place, "why": n.text} for n in found.left_out],
             }
         )
         return
@@ -172,3 +173,5 @@ def _tell_drift(tape: str, found: Drift, as_json: bool) -> None:
         write(f"and {len(found.drifted) - _SHOWN} more")
     if found.unused:
         write(f"{count(len(found.unused), 'answer')} of the tape not asked for")
+    for one in found.left_out[:_SHOWN]:
+        note(f"left out: {one.place}: {one.text}")

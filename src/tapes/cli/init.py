@@ -197,7 +197,7 @@ def set_(key: str, value: str, *, config_dir: str | None, as_json: bool) -> None
 def _text(file: Path) -> str:
     """What the file says; "" where it is not there. Raises BadSetting."""
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:

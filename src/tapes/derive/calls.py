@@ -10,10 +10,10 @@ Knows nothing of traces or spans.  Pure.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tapes.derive.chain import Addresses, Node, boundary, last_of_chain, plain, way_of
+from tapes.derive.chain import Addresses, Node, boundary, last_of_chain, own_parts, plain, way_of
 from tapes.derive.kinds import COMPACTION, MAIN, UNKNOWN, Fitting, fitting, kinds_of
 from tapes.exchange import Response, State
-from tapes.providers.turn import AnswerState, Message, Text, ToolResult, Turn
+from tapes.providers.turn import AnswerState, Message, Text, Turn
 from tapes.rows import OF_COPY, Outcome, RawTurn, Source, Status, moments
 
 # A wall time that a provider or a capture reports, where nothing better is known.
@@ -105,10 +105,9 @@ class Call:
 
 
 def _own_words(message: Message) -> bool:
-    if way_of(message) is not None or any(isinstance(p, ToolResult) for p in message.parts):
+    if way_of(message) is not None:
         return False
-    from_user = [part for part in message.parts if not isinstance(part, Text) or plain(part.text)]
-    return bool(from_user)
+    return any(not isinstance(part, Text) or plain(part.text) for part in own_parts(message))
 
 
 def once(readings: Iterable[Reading]) -> tuple[list[Reading], list[Reading]]:

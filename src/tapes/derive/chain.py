@@ -130,6 +130,28 @@ def injected_kind(message: Message) -> str:
     return next((kind for beginning, kind in INJECTED if text.startswith(beginning)), "")
 
 
+# What Claude Code leaves where its user broke in.
+_BROKE_IN = re.compile(r"\[Request interrupted by user[^\]\n]*\]")
+
+
+def own_parts(message: Message) -> Parts:
+    """What of a message is the user's own: beside results of tools, what follows where he broke in.
+
+    The results, the mark that he broke in and his next words come as one message.
+    """
+    own: list[Part] = []
+    broke_in = False
+    for part in message.parts:
+        mark = _BROKE_IN.match(part.text) if isinstance(part, Text) else None
+        if mark is not None and isinstance(part, Text):
+            broke_in, own = True, [Text(part.text[mark.end() :])]
+        else:
+            own.append(part)
+    if broke_in or not any(isinstance(part, ToolResult) for part in own):
+        return tuple(part for part in own if not isinstance(part, ToolResult))
+    return ()
+
+
 # --- the projection that is hashed ------------------------------------------------------------
 
 

@@ -281,10 +281,17 @@ def usage_of(attributes: Attributes, model: str = "") -> Usage | None:
 
 
 def _count(attributes: Attributes, names: Sequence[str]) -> int | None:
-    return believed(whole(first(attributes, names)))
+    told = first(attributes, names)
+    if isinstance(told, str) and _DIGITS.fullmatch(told):
+        told = int(told)  # some tracers have attributes of text alone
+    return believed(whole(told))
+
+
+_DIGITS = re.compile(r"[0-9]{1,15}")
 
 
 def _choices(messages: Sequence[tuple[Message, str]], reasons: Json) -> tuple[Choice, ...]:
+    reasons = _opened(reasons)
     told = reasons if isinstance(reasons, list) else [reasons]
     words = [word(reason) for reason in told]
     if not messages:

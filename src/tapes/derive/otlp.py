@@ -31,7 +31,7 @@ from tapes.derive.spans import Owner
 from tapes.derive.tools import ToolUse
 from tapes.envelope import cut
 from tapes.jsontext import Json
-from tapes.providers.reduced import blocks_of, usage_form
+from tapes.providers.reduced import answer_blocks, blocks_of, usage_form
 from tapes.providers.turn import (
     SYSTEM_ROLES,
     Answer,
@@ -230,6 +230,7 @@ def told_by(
     traces: dict[str, list[Seen]] = {}
     for name, spans in by_trace.items():
         known = {s.id for s in spans if s.turn is not None and s.turn.answer.id in on_wire}
+        _break_circles(spans)
         _set_apart(spans)  # first: what is around a call that is shown elsewhere is no call either
         traces[name] = _without(spans, known)
     _call(seen, addresses)
@@ -243,6 +244,26 @@ def told_by(
             _draw(told, trace_id, spans, owner, prices)
     told.links += _links(shown, owner)
     return told
+
+
+def _break_circles(spans: Sequence[Seen]) -> None:
+    """Where parents lead back to their own child, whichever began first hangs at the top.
+
+    Else nobody who goes down from the top would ever come to them.
+    """
+    by_id = {span.id: span for span in spans}
+    clear = set[str]()
+    for span in spans:
+        way: dict[str, Seen] = {}
+        at: Seen | None = span
+        while at is not None and at.id not in clear and at.id not in way:
+            way[at.id] = at
+            at = by_id.get(at.parent)
+        if at is not None and at.id in way:
+            ids = list(way)
+            circle = [way[each] for each in ids[ids.index(at.id) :]]
+            min(circle, key=lambda seen: (seen.started, seen.id)).parent = ""
+        clear |= way.keys()
 
 
 def _without(spans: list[Seen], known: set[str]) -> list[Seen]:
@@ -442,7 +463,7 @@ def _llm(
         outcome=call.raw.outcome.value,
         first_chunk_ns=round(float(first) * 1_000_000_000) if known else None,
         input=tuple(_blocks(new)),
-        output=tuple(blocks_of(answer.parts)),
+        output=tuple(answer_blocks(answer)),
         usage=usage_form(answer.usage, call.duration) or None,
         cost_usd=prices.get(call.id),
         node_hash=call.answer_hash,

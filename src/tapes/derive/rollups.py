@@ -18,7 +18,7 @@ from decimal import Decimal
 from typing import TypeVar
 
 from tapes.derive.calls import Call
-from tapes.derive.chain import prompt_words
+from tapes.derive.chain import own_parts, prompt_words
 from tapes.derive.kinds import MAIN, TITLE
 from tapes.derive.placing import Draft
 from tapes.derive.spans import Owner
@@ -203,7 +203,7 @@ def summed(
 
 def prompt_text(message: Message) -> str:
     """The words of a prompt, for people, at most 280 bytes."""
-    words = (prompt_words(part.text) for part in message.parts if isinstance(part, Text))
+    words = (prompt_words(part.text) for part in own_parts(message) if isinstance(part, Text))
     return cut("\n".join(text for text in words if text), PREVIEW_BYTES)
 
 

@@ -22,7 +22,7 @@ from tapes.derive.placing import Draft, Lane, Placing
 from tapes.derive.tools import ToolUse, shown_name, tool_status
 from tapes.exchange import Response
 from tapes.jsontext import Json
-from tapes.providers.reduced import blocks_of, usage_form
+from tapes.providers.reduced import answer_blocks, blocks_of, usage_form
 from tapes.providers.turn import SYSTEM_ROLES, ToolCall, ToolResult
 from tapes.rows import Fidelity, Link, LinkKind, RawTurn, Span, SpanKind
 
@@ -203,7 +203,7 @@ class Spans:
             duration_ns=call.duration,
             first_chunk_ns=first_chunk(raw),
             input=tuple(_input_of(call)),
-            output=tuple(blocks_of(answer.parts)),
+            output=tuple(answer_blocks(answer)),
             usage=usage_form(answer.usage, call.duration) or None,
             cost_usd=self._prices.get(call.id),
             raw_turn_id=raw.id,

@@ -101,6 +101,17 @@ def blocks_of(parts: Iterable[Part]) -> list[Block]:
     return [block_of(part) for part in parts]
 
 
+def answer_blocks(answer: Answer) -> list[Block]:
+    """The blocks of all choices: those of the first as they are, others with `choice`, from 1."""
+    blocks = blocks_of(answer.parts)
+    for number, choice in enumerate(answer.choices[1:], 1):
+        said = [{**block, "choice": number} for block in blocks_of(choice.parts)]
+        if said and choice.finish_reason:
+            said[-1]["stop_reason"] = choice.finish_reason
+        blocks += said
+    return blocks
+
+
 _MEDIA = frozenset({"image", "audio", "video", "file", "document"})
 
 

@@ -43,7 +43,7 @@ class Limited:
 def limits_in(file: Path) -> Limited:
     """The limits that a file sets; the defaults where there is none. Raises BadSetting."""
     try:
-        tree = tomllib.loads(file.read_text(encoding="utf-8"))
+        tree = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         return Limited(file=file)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

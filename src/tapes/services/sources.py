@@ -110,7 +110,7 @@ def _record(text: str, origin: str) -> list[str]:
 
 def _in_file(file: Path, key: str) -> Listed:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         return Listed(file=file)
     except (OSError, UnicodeDecodeError) as error:

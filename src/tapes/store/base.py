@@ -775,6 +775,10 @@ class Store(Protocol):
         ...
 
     # keeping
+    def unwritten(self) -> str:
+        """Why nothing can be written just now; "" where it can. Tried where it failed before."""
+        ...
+
     def check(self) -> tuple[str, ...]:
         """What is damaged, a line for each; empty where nothing is."""
         ...

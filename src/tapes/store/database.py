@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
+from tapes.errors import UnavailableStore
 from tapes.store.columns import POSTGRES, Id
 
 # Both have `on_conflict_do_nothing` and `on_conflict_do_update`, and mean the same by them.
@@ -183,9 +184,12 @@ class Database(ABC):
     dialect: Dialect
     span_words: WordIndex
     session_words: WordIndex
+    only_read = False  # whether nobody may write to it from here
 
     def __init__(self) -> None:
         self._shapes: dict[Any, Shape] = {}
+        # Why the last attempt to write failed; "" where it did not.
+        self.unwritten = ""
 
     @property
     def is_postgres(self) -> bool:
@@ -330,6 +334,16 @@ class Database(ABC):
         if self.is_postgres:
             return column == any_(bindparam("among", type_=postgresql.ARRAY(column.type)))
         return column.in_([bindparam(f"among_{n}", type_=column.type) for n in range(size)])
+
+    @contextmanager
+    def noticing(self) -> Iterator[None]:
+        """Around each attempt to write: remember whether it failed, and why."""
+        try:
+            yield
+        except UnavailableStore as error:
+            self.unwritten = error.message
+            raise
+        self.unwritten = ""
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Connection]:

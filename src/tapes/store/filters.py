@@ -267,9 +267,12 @@ def _field(match: re.Match[str], place: int) -> Condition:
 
 
 def _value(name: str, text: str, place: int) -> Condition:
-    if text.endswith("*") and text != "*":
-        return Field(name, Op.BEGINS, text.rstrip("*"), place)
-    return Field(name, Op.IS, text, place)
+    beginning = text.rstrip("*")
+    if not beginning:
+        raise _bad(f"{name}: says nothing before its * (is it has:{name}?)", place)
+    if "*" in beginning:
+        raise _bad(f'{name}: has a * that is not at its end (as a character: {name}:"…")', place)
+    return Field(name, Op.IS if text == beginning else Op.BEGINS, beginning, place)
 
 
 def _plain(text: str) -> str:

@@ -138,7 +138,12 @@ class PostgresDatabase(Database):
     def writing(self) -> Iterator[Connection]:
         """A transaction that changes something."""
         self._here()
-        with self._translated(), self._engine.connect() as connection, connection.begin():
+        with (
+            self.noticing(),
+            self._translated(),
+            self._engine.connect() as connection,
+            connection.begin(),
+        ):
             yield connection
 
     @contextmanager

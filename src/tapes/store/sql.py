@@ -1,12 +1,12 @@
 """The store over a database: what SQLite and PostgreSQL share, which is nearly all."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
-from sqlalchemy import Select, Table, func, select
+from sqlalchemy import Select, Table, delete, func, select
 
-from tapes.errors import DamagedStore
+from tapes.errors import DamagedStore, UnavailableStore
 from tapes.rows import NO_ORG, RawTurn
 from tapes.store.appending import Appending, count_drops
 from tapes.store.base import Receipt, Stats
@@ -14,15 +14,18 @@ from tapes.store.database import Database
 from tapes.store.erasing import Erasing, Purge
 from tapes.store.lately import Lately
 from tapes.store.logreading import Bodies, SessionTurns, TurnReader, unnamed_turns
+from tapes.store.migrate import say_about
 from tapes.store.placing import Placements, PlacingWork
 from tapes.store.project import SqlProject
 from tapes.store.records import orgs_of_records
 from tapes.store.strays import strays
-from tapes.store.tables import dirty, drops, raw_turns
+from tapes.store.tables import about, dirty, drops, raw_turns
 from tapes.store.working import TakenWork, Working
 
 _KINDS = (raw_turns.c.state, raw_turns.c.outcome, raw_turns.c.source)
 _BY_KIND = select(*_KINDS, func.count()).group_by(*_KINDS).order_by(*_KINDS)
+# A row that is gone again: of one that stays as it was SQLite would write nothing.
+_TRIED = "tried"
 
 
 class SqlStore:
@@ -179,6 +182,14 @@ class SqlStore:
         return self._erasing.finish()
 
     # --- keeping
+
+    def unwritten(self) -> str:
+        """Why nothing can be written just now; "" where it can. Tried where it failed before."""
+        if self.database.unwritten and not self.database.only_read:
+            with suppress(UnavailableStore), self.database.writing() as connection:
+                say_about(connection, _TRIED, "")
+                connection.execute(delete(about).where(about.c.name == _TRIED))
+        return self.database.unwritten
 
     def check(self) -> tuple[str, ...]:
         """What is damaged: in the database's own structure, then turn by turn."""

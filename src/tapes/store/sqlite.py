@@ -7,6 +7,7 @@ Rule 3: a file that is not ours is left as it is.
 Rule 4: a file that was deleted, or had another put in its place, while it was open is used no more:
         what is written to it is gone when the last who has it open ends.
 Rule 5: words are found by an index of SQLite's own (FTS5) that keeps terms and no text.
+Rule 6: a file that may only be read is read: a copy on a read-only disk, a log of somebody else.
 
 Knows nothing of what is kept.
 """
@@ -83,14 +84,18 @@ class SqliteDatabase(Database):
         self.name = os.fspath(path)
         self._indexes = _Fts("span_words"), _Fts("session_words")
         self.span_words, self.session_words = self._indexes
+        self.only_read = _may_only_read(self.path)
         self._turnstile = Turnstile(f"{self.path}.lock")
         self._require_ours()
         with suppress(OSError):  # what is wrong shows when the file is opened
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            # What is said to models is for nobody else; SQLite's own files beside it follow suit.
+            os.close(os.open(self.path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._begin()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
+        self._way = _way_to_read(self.path)
         self._file: tuple[int, int] | None = None  # which one was opened
         self._readers = self._engine(QueuePool, read_only=True)
         self._writer = self._engine(StaticPool, read_only=False)
@@ -108,8 +113,13 @@ class SqliteDatabase(Database):
     def _require_ours(self) -> None:
         if not os.path.exists(self.path) or os.path.getsize(self.path) == 0:
             return
+        if not _begins_as_database(self.path):
+            raise UnreadableStore(
+                f"{self.name} is no database",
+                "name another file; this one is left as it is. If it was a log, take its backup",
+            )
         try:
-            with closing(_connected(self.path, "mode=ro")) as connection:
+            with closing(_connected(self.path, _way_to_read(self.path))) as connection:
                 (application,) = connection.execute("PRAGMA application_id").fetchone()
                 (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error as error:
@@ -135,6 +145,8 @@ class SqliteDatabase(Database):
         return engine
 
     def _connect(self, *, read_only: bool) -> sqlite3.Connection:
+        if self.only_read:
+            return self._connect_to_read()
         connection = _connected(self.path, "mode=rwc")
         if self._file is None:
             self._file = _file_at(self.path)
@@ -154,6 +166,14 @@ class SqliteDatabase(Database):
             connection.execute("PRAGMA query_only = ON")
         return connection
 
+    def _connect_to_read(self) -> sqlite3.Connection:
+        connection = _connected(self.path, self._way)
+        if self._file is None:
+            self._file = _file_at(self.path)
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
     # --- transactions
 
     @contextmanager
@@ -161,6 +181,10 @@ class SqliteDatabase(Database):
         """A transaction that sees one moment."""
         self._here()
         self._require_there()
+        if self.only_read and self._way != _way_to_read(self.path):
+            # Whoever may write began to, or was the last to do so.
+            self._readers.dispose()
+            self._way = _way_to_read(self.path)
         with self._translated(), self._readers.connect() as connection, connection.begin():
             yield connection
 
@@ -168,15 +192,25 @@ class SqliteDatabase(Database):
     def writing(self) -> Iterator[Connection]:
         """A transaction that changes something, when it is our turn."""
         self._here()
-        self._require_there()
-        with (
-            self._translated(),
-            self._turnstile.turn(),
-            self._writer.connect() as connection,
-            connection.begin(),
-        ):
-            yield connection
-        self._require_there()
+        with self.noticing():
+            self._require_writable()
+            self._require_there()
+            with (
+                self._translated(),
+                self._turnstile.turn(),
+                self._writer.connect() as connection,
+                connection.begin(),
+            ):
+                yield connection
+            self._require_there()
+
+    def _require_writable(self) -> None:
+        """Raises UnavailableStore where the file may only be read (rule 6)."""
+        if self.only_read:
+            raise UnavailableStore(
+                f"the log {self.name} may only be read here",
+                f"copy it to where you may write: cp {as_typed(self.name)}* .",
+            )
 
     def _require_there(self) -> None:
         """Raises UnavailableStore where the open file is not that of this name (rule 4)."""
@@ -245,7 +279,10 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def leading(self) -> Iterator[bool]:
-        """One process derives at a time."""
+        """One process derives at a time, where one may write."""
+        if self.only_read:
+            yield False
+            return
         with first_of_all(f"{self.path}.deriver.lock") as is_first:
             yield is_first
 
@@ -286,7 +323,7 @@ class SqliteDatabase(Database):
         try:
             Path(part).unlink(missing_ok=True)
             with (
-                closing(_connected(self.path, "mode=ro")) as source,
+                closing(_connected(self.path, _way_to_read(self.path))) as source,
                 closing(sqlite3.connect(part)) as target,
             ):
                 os.chmod(part, 0o600)
@@ -320,6 +357,32 @@ def _file_at(path: str) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return found.st_dev, found.st_ino
+
+
+def _may_only_read(path: str) -> bool:
+    places = (path, os.path.dirname(path))
+    return os.path.isfile(path) and not all(
+        os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+        for place in places
+    )
+
+
+def _begins_as_database(path: str) -> bool:
+    """Whether a file begins as those of SQLite; one that nobody may read is for SQLite to tell."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return True
+
+
+_MAGIC = b"SQLite format 3\0"
+
+
+def _way_to_read(path: str) -> str:
+    """As others write, or, where nobody can: then SQLite needs no file beside it."""
+    nobody_writes = _may_only_read(path) and not os.path.exists(f"{path}-wal")
+    return "mode=ro&immutable=1" if nobody_writes else "mode=ro"
 
 
 def _is_damage(said: str) -> bool:

@@ -23,7 +23,7 @@ const parsed = (value) => {
 
 export function Blocks({ title, blocks, empty }) {
   if (!blocks?.length) return empty ? html`<p class="faint">${empty}</p>` : null;
-  return html`<section class="blocks">${title && html`<h3>${title}</h3>`}${blocks.map((block, i) => html`<${Block} key=${i} block=${block} />`)}</section>`;
+  return html`<section class="blocks">${title && html`<h3>${title}</h3>`}${blocks.map((block, i) => html`${block.choice && block.choice !== blocks[i - 1]?.choice ? html`<h3 key=${`choice ${i}`}>Choice ${block.choice + 1}</h3>` : ''}<${Block} key=${i} block=${block} />`)}</section>`;
 }
 
 export function Block({ block }) {
