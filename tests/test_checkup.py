@@ -79,6 +79,14 @@ def test_a_clock_that_nobody_can_tell_is_a_warning() -> None:
     assert found()["clock"].level is Level.WARNING
 
 
+def test_a_date_that_no_calendar_has_tells_no_time() -> None:
+    for said in (f"Mon, 01 Jan {10**19} 00:00:00 GMT", "yesterday"):
+        with serving(answer(headers=[("Date", said)])) as upstream:
+            every = found(upstream.url)
+        assert every["upstream default"].level is Level.OK
+        assert every["clock"].level is Level.WARNING
+
+
 def test_upstreams_are_those_that_are_named_declared_or_have_a_key() -> None:
     port = closed_port()
     declared = {"openai": f"http://127.0.0.1:{port}", "vllm": f"http://127.0.0.1:{port}"}

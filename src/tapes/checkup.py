@@ -178,7 +178,7 @@ def _asked(upstream: Upstream) -> tuple[int, datetime | None]:
     found = re.search(rb"(?im)^date:[ \t]*([^\r\n]+)", head)
     try:
         their_date = None if found is None else parsedate_to_datetime(found[1].decode("latin-1"))
-    except ValueError:
+    except (ValueError, OverflowError):
         their_date = None
     return int(status[1]), their_date
 
