@@ -100,8 +100,8 @@ def pointed_at(address: str, environ: Mapping[str, str], *, replays: bool) -> di
     # Programs read one of the two or the other: what is set as one alone is said as both.
     names = ("NO_PROXY", "no_proxy")
     for name, other in (names, names[::-1]):
-        given = environ.get(name) or environ.get(other)
-        variables[name] = given if given == "*" else ",".join(filter(None, (given, host)))
+        direct = environ.get(name) or environ.get(other)
+        variables[name] = direct if direct == "*" else ",".join(filter(None, (direct, host)))
     return variables
 
 
