@@ -240,6 +240,8 @@ def test_a_session_is_frozen_and_its_drift_is_found(
     later = told(capsys, "freeze", "phrasebook", "-o", tape, "--check", status=1)
     assert len(later["drifted"]) == 3
     assert run(["freeze", CODING, "-o", tape]) == 4
+    assert run(["freeze", CODING, "-o", "new.jsonl", "--test", "./new.jsonl", "--force"]) == 2
+    assert not Path("new.jsonl").exists()
     plan = told(capsys, "sessions", "delete", CODING, "--dry-run")
     assert plan["tapes"] == [tape]
 
