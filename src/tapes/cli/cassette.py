@@ -399,7 +399,10 @@ def _asked(host: str, path: str, method: str = "GET") -> Json:
         raise _NoHost(
             f"no host answers at {host}: {reason}", "start one: tapes serve services"
         ) from None
-    if not isinstance(found, dict) or not {"cassettes", "sources"} <= found.keys():
+    if not isinstance(found, dict) or not all(
+        isinstance(found.get(name), list) and all(isinstance(each, dict) for each in found[name])
+        for name in ("cassettes", "sources", "problems")
+    ):
         raise TapesError(f"{host} answers something else", "is this a host of cassette services?")
     return found
 
