@@ -19,6 +19,7 @@ import pytest
 from tapes import checkup
 from tapes.checkup import Finding, Level, file_system_of, findings, newest_date_in, writable
 from tapes.config import PROXY, read_settings
+from tapes.errors import BadSetting
 from tapes.lives import Life, Living, machine_start
 from tests.servers import Received, Wire, answer, closed_port, serving, tls_files
 
@@ -79,6 +80,14 @@ def test_a_clock_that_nobody_can_tell_is_a_warning() -> None:
     assert found()["clock"].level is Level.WARNING
 
 
+def test_a_date_that_no_calendar_has_tells_no_time() -> None:
+    for said in (f"Mon, 01 Jan {10**19} 00:00:00 GMT", "yesterday"):
+        with serving(answer(headers=[("Date", said)])) as upstream:
+            every = found(upstream.url)
+        assert every["upstream default"].level is Level.OK
+        assert every["clock"].level is Level.WARNING
+
+
 def test_upstreams_are_those_that_are_named_declared_or_have_a_key() -> None:
     port = closed_port()
     declared = {"openai": f"http://127.0.0.1:{port}", "vllm": f"http://127.0.0.1:{port}"}
@@ -101,6 +110,13 @@ def test_an_upstream_that_the_environment_names_is_reached_there() -> None:
                if f.check.startswith("upstream"))  # fmt: skip
     assert (told.check, told.level) == ("upstream openai", Level.FAILURE)
     assert told.what.startswith(f"127.0.0.1:{port} does not answer")
+
+
+def test_a_password_in_the_url_of_an_upstream_is_in_no_error() -> None:
+    url = "http://me:pass-word@127.0.0.1:1"
+    with pytest.raises(BadSetting, match="is not a base URL") as refused:
+        list(findings(read_settings(PROXY, {}, environ={}), {}, (url,)))
+    assert "pass-word" not in str(refused.value)
 
 
 @pytest.fixture

@@ -50,3 +50,14 @@ def test_a_start_of_the_machine_is_told_from_another() -> None:
     assert machine_start() == machine_start()
     assert len(machine_start()) > 10
     assert module.BEAT_S > 0
+
+
+def test_a_machine_that_says_less_of_its_start_is_the_same_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tmp_path / "stat"
+    monkeypatch.setattr(module, "_OF_MACHINE", (tmp_path / "no boot id", first))
+    first.write_text("1 (init) S 0 1 1 0 -1 4194560 10 20 0 40 5 6 7 8 20 0 1 0 4711 9")
+    before = machine_start()
+    first.write_text("1 (init) S 0 1 1 0 -1 4194560 99 98 0 97 9 9 9 9 20 0 1 0 4711 9")
+    assert machine_start() == before == "/4711"

@@ -92,7 +92,8 @@ def test_notes_name_the_file_that_they_are_about() -> None:
 def test_hosts_choose_what_is_imported() -> None:
     tape = MemoryTape()
     reading = read(entry(), entry({"url": "https://cdn.example/x.css"}))
-    assert import_into(tape, reading, hosts=["h"]).added == 1
+    assert import_into(tape, reading, hosts=["H"]).added == 1
+    assert not import_into(MemoryTape(), reading, hosts=["h", "CDN.example"]).notes
     (kept,) = tape.exchanges()
     assert isinstance(kept.request, Request)
     assert kept.request.url.startswith("https://h/")

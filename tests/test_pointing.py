@@ -96,7 +96,31 @@ def test_a_proxy_of_the_users_network_is_not_asked_for_this_machine() -> None:
     assert pointed_at(PROXY, {"NO_PROXY": "a.example"}, replays=True)["NO_PROXY"] == (
         "a.example,127.0.0.1"
     )
-    assert "NO_PROXY" not in pointed_at(PROXY, {"NO_PROXY": "*"}, replays=True)
+    assert pointed_at(PROXY, {"NO_PROXY": "*"}, replays=True)["NO_PROXY"] == "*"
+
+
+def test_hosts_without_a_proxy_stay_without_whichever_name_says_so() -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        variables = pointed_at(PROXY, {name: "internal.example"}, replays=False)
+        assert variables["NO_PROXY"] == variables["no_proxy"] == "internal.example,127.0.0.1"
+        variables = pointed_at(PROXY, {name: "*"}, replays=False)
+        assert variables["NO_PROXY"] == variables["no_proxy"] == "*"
+
+
+@pytest.mark.parametrize(
+    ("said", "is_own"),
+    [
+        (["exec", "What is a model_provider?"], False),
+        (["exec", "set model_provider to x"], False),
+        (["-c", 'model_provider="mine"'], True),
+        (["-c", 'model_providers.mine.base_url="http://x"'], True),
+        (["--config=model_provider=mine"], True),
+        (["-cmodel_provider=mine"], True),
+    ],
+)
+def test_codex_keeps_a_provider_that_an_option_names(said: list[str], is_own: bool) -> None:
+    command = command_for(["codex", *said], PROXY, {}, by_login=lambda: False)
+    assert (command == ["codex", *said]) is is_own
 
 
 def test_codex_gets_a_provider_by_options() -> None:

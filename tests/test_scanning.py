@@ -212,6 +212,17 @@ def test_a_member_that_no_tape_knows_is_looked_at_and_kept(tmp_path: Path) -> No
     assert json.loads(path.read_text())["note"].startswith("REDACTED.openai_key.")
 
 
+def test_the_name_of_a_member_that_no_tape_knows_is_looked_at(tmp_path: Path) -> None:
+    path = Path(tape_in(tmp_path, "jsonl", [call("one")]))
+    row = json.loads(path.read_text()) | {"notes": {KEY: [1, 2]}}
+    path.write_text(json.dumps(row) + "\n")
+    assert {finding.name for finding in scan(path)} == {"openai_key"}
+    assert all(KEY not in finding.place + finding.excerpt for finding in scan(path))
+    scrub(path, backup=False)
+    assert KEY not in path.read_text()
+    assert not scan(path)
+
+
 def test_a_torn_last_line_is_looked_at_and_taken_away(tmp_path: Path) -> None:
     path = Path(tape_in(tmp_path, "jsonl", [call("one")]))
     with path.open("ab") as file:
@@ -264,6 +275,14 @@ def test_any_file_is_scanned_by_line(tmp_path: Path) -> None:
     assert found[0].name.startswith("openai")
     assert found[1].name == "github_token"
     assert all(KEY not in finding.excerpt for finding in scan_file(path))
+
+
+def test_a_secret_of_several_lines_moves_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "deploy.env"
+    private = "\n".join(["-----BEGIN PRIVATE KEY-----", *["abcd"] * 9, "-----END PRIVATE KEY-----"])
+    path.write_text(f"A=1\n{private}\n\nB=2\nOPENAI_API_KEY={KEY}\n# {OTHER}\n")
+    found = [(finding.name.partition("_")[0], finding.place) for finding in scan_file(path)]
+    assert found == [("private", "line 2"), ("openai", "line 15"), ("github", "line 16")]
 
 
 def test_a_secret_at_the_edge_of_two_blocks_is_found_once(tmp_path: Path) -> None:

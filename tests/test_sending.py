@@ -166,6 +166,16 @@ def test_a_password_in_a_url_is_in_no_error() -> None:
         assert "pass-word" not in str(caught.value)
 
 
+@pytest.mark.row("N13")
+def test_a_credential_that_http_cannot_say_is_in_no_error() -> None:
+    with provider(lambda _: json_answer("{}")) as at:
+        for url, value in (("/v1", "Bearer sk-secret\n"), ("/v1?key=sk-secret x", "x")):
+            with pytest.raises(NotSendable, match="not HTTP") as caught:
+                send(permit_for(Request("GET", at.url + url, (("authorization", value),))))
+            assert "sk-secret" not in str(caught.value)
+        assert not at.requests
+
+
 def test_an_interim_answer_is_no_answer() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n"
     with raw_server(lambda _: early + b"content-length: 2\r\n\r\nhi") as (url, _):

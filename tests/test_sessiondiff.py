@@ -1,4 +1,7 @@
 import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from tapes.derive.deriver import derive
@@ -11,6 +14,20 @@ from tests.turns import assistant, call, messages
 def against(left: list[RawTurn], right: list[RawTurn]) -> Compared:
     one, other = derive(left), derive(right)
     return compared(one.sessions[0], one, other.sessions[0], other)
+
+
+@contextmanager
+def at_most(*, processor_s: float) -> Iterator[None]:
+    def spent(_number: int, _frame: object) -> None:
+        raise TimeoutError("it takes too long")
+
+    before = signal.signal(signal.SIGVTALRM, spent)
+    signal.setitimer(signal.ITIMER_VIRTUAL, processor_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def later(turns: list[RawTurn]) -> list[RawTurn]:
@@ -66,3 +83,17 @@ def test_what_lies_far_behind_in_a_long_session_differs_too() -> None:
     assert (found.first.one, found.first.other) == (long("a").spans[-1], long("b").spans[-1])
     assert (found.same, found.differing, found.only_one, found.only_other) == (6000, 1, 0, 1)
     assert compared(session, long("a"), session, long()).only_one == 1
+
+
+def test_sessions_of_few_spans_that_come_again_and_again_are_compared_within_bounds() -> None:
+    def made(*names: str) -> Projection:
+        spans = (Span(trace_id="t", span_id=str(n), name=name) for n, name in enumerate(names))
+        return replace(derive([]), spans=tuple(spans))
+
+    one, other = made(*["poll", "wait"] * 1500), made("begin", *["poll"] * 3000)
+    session = Session(id="s")
+    with at_most(processor_s=60):  # it ran for many minutes
+        found = compared(session, one, session, other)
+    assert found.first is not None
+    assert (found.first.one, found.first.other) == (None, other.spans[0])
+    assert found.same + found.differing + found.only_one == 3000

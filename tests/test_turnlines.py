@@ -85,6 +85,15 @@ def test_a_name_that_no_database_takes_is_made_storable() -> None:
     assert (turn.request_id, turn.thread_id) == ("a\ufffdb", "\ufffd")
 
 
+def test_a_name_that_is_null_is_none_and_one_that_is_no_text_is_refused() -> None:
+    form = json.loads(line_of(TURN))
+    nothing = json.dumps({**form, "request_id": None, "agent_name": None, "ended_at": None})
+    turn = turn_of(nothing, "a.jsonl", "line 1")
+    assert (turn.request_id, turn.agent_name, turn.ended_at) == ("", "", None)
+    with pytest.raises(ForeignFile, match="line 1"):
+        turn_of(json.dumps({**form, "request_id": {"a": 1}}), "a.jsonl", "line 1")
+
+
 def test_a_line_that_is_nested_too_deeply_is_an_error_with_its_place() -> None:
     deep = "[" * 700 + "]" * 700
     line = line_of(TURN)[:-1] + f',"reduced":{deep}}}'

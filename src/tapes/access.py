@@ -11,7 +11,11 @@ Rule 3: only the token's SHA-256 is kept, and compared in constant time. It is r
 import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from tapes.credentials import fits_a_header
+from tapes.errors import BadSetting
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -24,6 +28,19 @@ def new_token() -> str:
 def token_hash(token: str) -> str:
     """What is kept of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def token_in(environ: Mapping[str, str], *names: str) -> str | None:
+    """What to send as a token: of these variables the first that is set. Raises BadSetting."""
+    name = next((name for name in names if environ.get(name)), None)
+    if name is None:
+        return None
+    if not fits_a_header(environ[name]):
+        raise BadSetting(
+            f"{name} has a character that no header can have: the end of a line, say",
+            "set it to the token alone",
+        )
+    return environ[name]
 
 
 @dataclass(frozen=True, slots=True)

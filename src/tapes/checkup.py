@@ -21,7 +21,7 @@ from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 
-from tapes.capture.routes import KNOWN_UPSTREAMS, Upstream
+from tapes.capture.routes import KNOWN_UPSTREAMS, Upstream, shown
 from tapes.config import FOLDER, Settings
 from tapes.errors import TapesError, as_typed
 from tapes.listening import Listen
@@ -130,7 +130,8 @@ def _upstreams(
     known = {**KNOWN_UPSTREAMS, **declared}
     if only:
         for name in only:
-            yield Upstream.of(name, known.get(name, name)), True
+            # A URL is its own name, without what may be secret in it.
+            yield Upstream.of(shown(name), known.get(name, name)), True
         return
     for name, url in declared.items():
         yield Upstream.of(name, url), True
@@ -178,7 +179,7 @@ def _asked(upstream: Upstream) -> tuple[int, datetime | None]:
     found = re.search(rb"(?im)^date:[ \t]*([^\r\n]+)", head)
     try:
         their_date = None if found is None else parsedate_to_datetime(found[1].decode("latin-1"))
-    except ValueError:
+    except (ValueError, OverflowError):
         their_date = None
     return int(status[1]), their_date
 

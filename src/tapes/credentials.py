@@ -15,6 +15,8 @@ MARK = "REDACTED."
 # A word as it stands in a text; what lies inside one was redacted before.
 WORD = re.compile(r"REDACTED\.[a-z0-9_]+(?:\.[0-9a-f]{8})?")
 
+# What HTTP takes as the value of a header.
+_IN_A_HEADER = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _CREDENTIAL_HEADERS = re.compile(
     r"^(proxy-)?authorization$|cookie|api-?key|auth-token|access-token|security-token|secret"
 )
@@ -49,6 +51,11 @@ FIELD_NAME = (
     "(?i:" + "|".join(words.replace(" ", "[_-]?") for words in _FIELDS) + f")|{_ENVIRONMENT_NAME}"
 )
 _FIELD_NAME = re.compile(FIELD_NAME)
+
+
+def fits_a_header(value: str) -> bool:
+    """Whether a header can have this value. The standard library's error about it shows it."""
+    return _IN_A_HEADER.fullmatch(value) is not None
 
 
 def is_credential_parameter(name: str, value: str) -> bool:

@@ -5,7 +5,6 @@ folder that holds lives from before the machine's last start, one can tell that 
 restart.
 """
 
-import contextlib
 import fcntl
 import json
 import os
@@ -17,6 +16,8 @@ from tapes.tape.beside import make_local
 
 FILE = "lives.json"
 BEAT_S = 60.0
+# The start of the machine, and its first process: in a container that is the container's.
+_OF_MACHINE = (Path("/proc/sys/kernel/random/boot_id"), Path("/proc/1/stat"))
 _KEPT = 20
 
 
@@ -51,13 +52,16 @@ class Life:
 
 def machine_start() -> str:
     """What differs after every start of the machine or the container."""
-    parts = []
-    for file in ("/proc/sys/kernel/random/boot_id", "/proc/1/stat"):
-        with contextlib.suppress(OSError):
-            parts.append(Path(file).read_text().strip())
-    boot, stat = [*parts, "", ""][:2]
+    boot, stat = map(_said_in, _OF_MACHINE)
     began = stat.rpartition(")")[2].split()  # the name of the process may hold blanks
     return f"{boot}/{began[19] if len(began) > 19 else ''}"
+
+
+def _said_in(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
 
 
 def lives_in(folder: Path) -> list[Life]:

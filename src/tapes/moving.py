@@ -92,6 +92,7 @@ def import_into(
     Raises NotCarried, MergeConflict or SecretFound before the tape is touched, and UnwritableTape.
     """
     declared = declared_for(tape.path) if declared is None else declared
+    wanted = frozenset(host.lower() for host in hosts)
     new, done = dict[str, Exchange](), Imported(0, 0, Counter(), ())
     for reading in readings:
         redactor = Redactor(
@@ -99,7 +100,7 @@ def import_into(
             refuse=declared.secrets == "refuse",
             keep=declared.headers,
         )
-        chosen = _of_hosts(reading, frozenset(hosts))
+        chosen = _of_hosts(reading, wanted)
         came = brought(chosen, redactor, declared.rules, declared.headers)
         if not partial:
             _require_whole(_named(came.notes, reading.source))
@@ -140,7 +141,9 @@ def _of_hosts(reading: Reading, hosts: frozenset[str]) -> Reading:
         return reading
     found = tuple(f for f in reading.found if _host_of(f.request.url) in hosts)
     others = len(reading.found) - len(found)
-    note = Note("all", f"{others} exchanges with other hosts were not asked for")
+    if not others:
+        return reading
+    note = Note("all", f"of exchanges with other hosts {others} were not asked for")
     return replace(reading, found=found, notes=(*reading.notes, note))
 
 

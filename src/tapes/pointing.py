@@ -10,6 +10,7 @@ Rule 3: a key is made up only where none is set and nothing can be sent on.
 Pure.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
@@ -96,9 +97,11 @@ def pointed_at(address: str, environ: Mapping[str, str], *, replays: bool) -> di
             if not any(environ.get(name) for name in names):
                 variables[names[0]] = MADE_UP_KEY
     host = urlsplit(address).hostname or ""
-    for name in ("NO_PROXY", "no_proxy"):
-        if environ.get(name) != "*":
-            variables[name] = ",".join(filter(None, (environ.get(name), host)))
+    # Programs read one of the two or the other: what is set as one alone is said as both.
+    names = ("NO_PROXY", "no_proxy")
+    for name, other in (names, names[::-1]):
+        direct = environ.get(name) or environ.get(other)
+        variables[name] = direct if direct == "*" else ",".join(filter(None, (direct, host)))
     return variables
 
 
@@ -130,6 +133,8 @@ def _origin(value: str) -> str | None:
 
 # Where Codex sends its requests when it is logged in to ChatGPT instead of having a key.
 CODEX_LOGIN_PATH = "/backend-api/codex"
+# An option that names another provider, or what follows one; a prompt may speak of it too.
+_OWN_PROVIDER = re.compile(r"(?:-c=?|--config=)?\s*model_providers?\s*[.=]")
 
 
 def command_for(
@@ -145,7 +150,7 @@ def command_for(
     Where `by_login` says so, that is the back end of ChatGPT, else the API.
     """
     name = command[0].rpartition("/")[2]
-    if name != "codex" or any("model_provider" in part for part in command):
+    if name != "codex" or any(_OWN_PROVIDER.match(part) for part in command):
         return list(command)
     path = f"chatgpt{CODEX_LOGIN_PATH}" if by_login() else "openai/v1"
     has_key = bool(environ.get("OPENAI_API_KEY"))

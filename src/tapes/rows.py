@@ -108,7 +108,8 @@ class RawTurn:
     request_id: str = ""
     source: Source = Source.WIRE
     envelope: Envelope = _NOBODY
-    session_by: str = ""  # how the session is known: header, agent, body, content
+    # How the session is known: header, agent, body, content; of OpenTelemetry otlp or trace.
+    session_by: str = ""
     provider: str = ""  # as the route says; "" where the paths say it
     agent_name: str = ""
     thread_id: str = ""

@@ -187,6 +187,8 @@ def _value_changes(at: str, old: Json, new: Json) -> Iterator[_Change]:
     for place, value in leaves_of(new).items():
         if before.get(place) != value:
             name = "" if place == "the body" else place
+            if place not in before:  # the name of a member holds one
+                yield from _text_changes(_joined(at, name), "", name)
             yield from _text_changes(_joined(at, name), str(before.get(place)), str(value))
 
 
@@ -331,11 +333,17 @@ def _in_lines(old: bytes, new: bytes, first: int) -> Iterator[tuple[int, str, st
         return
     known = Counter(match[0] for match in _WORD.finditer(old.decode("latin-1")))
     text = new.decode("latin-1")
+    line, at, shown = first, 0, 0
     for match in _WORD.finditer(text):
+        # What stands between two words stands in the bytes too, behind what the first is for.
+        between = new[shown : match.start()]
+        found = old.find(between, at)
+        begin = max(found, at) + len(between)
+        line += old.count(b"\n", at, begin)
+        at, shown = begin, match.end()
         known[match[0]] -= 1
         if known[match[0]] < 0:
-            excerpt = _excerpt(text, match.start(), match.end())
-            yield first + text.count("\n", 0, match.start()), match[1], excerpt
+            yield line, match[1], _excerpt(text, match.start(), match.end())
 
 
 # --- scrub ------------------------------------------------------------------------------------

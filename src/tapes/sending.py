@@ -5,7 +5,8 @@ bytes, undoes no content coding, follows nothing, tries nothing twice, needs no 
 among the clients that record.
 
 Rule 1: who sends takes a permit.  Rule 2: a body that ends before its length is no answer.
-Rule 3: what was redacted is never sent.
+Rule 3: what was redacted is never sent.  Rule 4: no error shows the value of a header, nor a URL
+        beyond its host: a credential is in there.
 
 Knows nothing of tapes or credentials.
 """
@@ -15,6 +16,7 @@ import ssl
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from tapes.credentials import fits_a_header
 from tapes.errors import NotAnswered, NotSendable
 from tapes.exchange import Request, State
 from tapes.host_keys import require_no_placeholder
@@ -49,6 +51,11 @@ def send(permit: Permit, timeout: float = TIMEOUT_S) -> None:
         raise
     try:
         _exchange(connection, target, request, permit)
+    except http.client.InvalidURL:
+        permit.failed(we_left=False)
+        raise NotSendable(
+            "the request is not HTTP: no address can have what is in its own"
+        ) from None
     except (OSError, http.client.HTTPException) as error:
         has_begun = permit.has_begun
         if has_begun:
@@ -106,6 +113,8 @@ def _exchange(
     connection.putheader("Host", _host(urlsplit(request.url)))
     for name, value in request.headers:
         if name.lower() not in _HOP_BY_HOP:
+            if not fits_a_header(value):
+                raise ValueError(f"its header {name} has a character that none can have")
             connection.putheader(name.encode("latin-1"), value.encode("latin-1"))
     if request.body or request.method.upper() in _WITH_BODY:
         connection.putheader("Content-Length", str(len(request.body)))

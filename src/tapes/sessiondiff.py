@@ -1,18 +1,20 @@
 """Two sessions laid over each other: what they have in common, where they part, what each took.
 
-Rule 1: spans are the same where they do the same: the kind, the name, what goes in and what comes
-        out. Ids, times and costs differ between any two runs and are no difference.
+Rule 1: spans are the same where they do the same: the kind, the name, the model that was asked,
+        how it ended, what goes in and what comes out. Ids, times and costs differ between any two
+        runs and are no difference.
 Rule 2: the first divergence is the first place, in the order of both, that is not the same.
 
 Knows nothing of databases or terminals.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from difflib import SequenceMatcher
-from itertools import takewhile
+from difflib import Match, SequenceMatcher
+from itertools import accumulate, takewhile
 
 from tapes.jsontext import Json
 from tapes.loosejson import packed
@@ -22,8 +24,9 @@ from tapes.rows import Projection, Session, Span
 # What providers make up anew for every call.
 _IDS = frozenset({"tool_use_id", "tool_result_id", "thinking_signature", "id"})
 _SHOWN = 10
-# Searching takes the product of the lengths at worst.
 _AT_MOST = 5000
+# Pairs of equal spans that are looked at: a stretch is sought among all of them, again for each.
+_WORK = 30_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,27 +107,59 @@ def compared(one: Session, left: Projection, other: Session, right: Projection) 
     return Compared(one, other, same, only_one, only_other, differing, first)
 
 
-def _stretches(
-    ours: Sequence[bytes], theirs: Sequence[bytes]
-) -> Iterator[tuple[bool, int, int, int, int]]:
+_Stretch = tuple[bool, int, int, int, int]
+
+
+def _stretches(ours: Sequence[bytes], theirs: Sequence[bytes]) -> Iterator[_Stretch]:
     """What is the same and what is not, in order: from where to where on both sides.
 
-    What is the same at the beginning is not searched, and what lies far behind the first difference
-    is compared place by place.
+    What is the same at the beginning is not searched. What lies far behind the first difference,
+    and what could only be found with too much work, is compared place by place.
     """
     alike = takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False))
     start = sum(1 for _ in alike)
     if start:
         yield True, 0, start, 0, start
     a, c = min(start + _AT_MOST, len(ours)), min(start + _AT_MOST, len(theirs))
-    matcher = SequenceMatcher(None, ours[start:a], theirs[start:c], autojunk=False)
-    for kind, i, j, k, m in matcher.get_opcodes():
-        yield kind == "equal", start + i, start + j, start + k, start + m
-    while a < len(ours) and c < len(theirs):
+    search = _Search(ours[start:a], theirs[start:c])
+    for kind, i, j, k, m in search.get_opcodes():
+        if kind == "equal":
+            yield True, start + i, start + j, start + k, start + m
+        else:
+            yield from _by_place(ours, theirs, (start + i, start + j), (start + k, start + m))
+    yield from _by_place(ours, theirs, (a, len(ours)), (c, len(theirs)))
+
+
+class _Search(SequenceMatcher[bytes]):
+    """The search for what is the same, which finds nothing more once its work is spent."""
+
+    def __init__(self, ours: Sequence[bytes], theirs: Sequence[bytes]) -> None:
+        super().__init__(None, ours, theirs, autojunk=False)
+        often = Counter(theirs)
+        # How many pairs there are up to each of ours.
+        self._pairs = [0, *accumulate(often[sign] for sign in ours)]
+        self._left = _WORK
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> Match:
+        work = self._pairs[-1 if ahi is None else ahi] - self._pairs[alo]
+        if work > self._left:
+            return Match(alo, blo, 0)
+        self._left -= work
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+def _by_place(
+    ours: Sequence[bytes], theirs: Sequence[bytes], our: tuple[int, int], their: tuple[int, int]
+) -> Iterator[_Stretch]:
+    """What lies between two places on each side, each compared with what stands opposite."""
+    (a, b), (c, d) = our, their
+    while a < b and c < d:
         yield ours[a] == theirs[c], a, a + 1, c, c + 1
         a, c = a + 1, c + 1
-    if a < len(ours) or c < len(theirs):
-        yield False, a, len(ours), c, len(theirs)
+    if a < b or c < d:
+        yield False, a, b, c, d
 
 
 def _at(spans: Sequence[Span], begin: int, end: int) -> Span | None:

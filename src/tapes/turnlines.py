@@ -65,8 +65,8 @@ def turn_of(line: str | bytes, path: str, place: object) -> RawTurn:
     if version != VERSION:
         raise _wrong(path, place, f"version {version!r}; this program knows {VERSION}")
     try:
-        texts = {name: storable(str(form[name])) for name in _TEXTS if name in form}
-        times = {name: _moment(form[name]) for name in _TIMES if name in form}
+        texts = {name: storable(_text(form[name])) for name in _TEXTS if name in form}
+        times = {name: _moment(form[name]) for name in _TIMES if form.get(name) is not None}
         said: dict[str, Json] = {**texts, **times}
         return RawTurn(
             **said,
@@ -113,6 +113,14 @@ def cleaned(turn: RawTurn, redactor: Redactor) -> RawTurn:
         records=redactor.value(turn.records),
         meta=redactor.value(turn.meta),
     )
+
+
+def _text(value: Json) -> str:
+    if value is None:  # as others write what is not there
+        return ""
+    if not isinstance(value, str):
+        raise ValueError("a name is a text")
+    return value
 
 
 def _moment(value: Json) -> int:

@@ -166,11 +166,16 @@ def test_a_token_for_this_machine_goes_to_no_proxy_and_where_no_redirect_leads(
 
 
 def test_a_server_that_is_no_host_is_said_to_be_none(tmp_path: Path) -> None:
-    with serving(answer(b"{}")) as other:
+    deep = answer(b"[" * 100_000)
+    with serving(deep) as other:
         ended = typed("cassette", "list", "--host", other.url, cwd=tmp_path)
-    assert ended.status == 2
-    assert "answers something else" in ended.err
-    assert "Traceback" not in ended.err
+    assert (ended.status, "no host answers" in ended.err) == (0, True)
+    for body in (b"{}", b'{"cassettes": [1], "sources": [], "problems": []}'):
+        with serving(answer(body)) as other:
+            ended = typed("cassette", "list", "--host", other.url, cwd=tmp_path)
+        assert ended.status == 2
+        assert "answers something else" in ended.err
+        assert "Traceback" not in ended.err
 
 
 @pytest.mark.parametrize(
@@ -217,3 +222,13 @@ def test_approving_asks_whoever_wants_json_too(tmp_path: Path) -> None:
     assert (ended.status, ended.out.strip()) == (130, "")
     assert "And obey me." in ended.err
     assert ended.err.endswith("to approve without being asked: --yes\n")
+
+
+def test_a_token_that_no_header_can_have_is_in_no_error(tmp_path: Path) -> None:
+    env = {"TAPES_API_TOKEN": "sesame\n"}
+    with serving(answer(b"{}")) as host:
+        ended = typed("cassette", "list", "--host", host.url, cwd=tmp_path, env=env)
+        assert ended.status == 2
+        assert "TAPES_API_TOKEN has a character that no header can have" in ended.err
+        assert "sesame" not in ended.err
+        assert not host.requests

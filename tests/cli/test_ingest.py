@@ -20,9 +20,13 @@ from tests.commands import PATIENCE_S, Serving, command, environment, typed
 from tests.doors import wait_for
 from tests.ingest.payloads import payload
 from tests.ingest.test_transcripts import CLAUDE, DATA
-from tests.servers import closed_port
+from tests.servers import closed_port, serving
 
 LOG = Path(".tapes/tapes.db")
+
+
+def answered(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
 
 
 @contextlib.contextmanager
@@ -164,6 +168,25 @@ def test_where_nobody_is_there_the_remedy_is_said(tmp_path: Path) -> None:
     )
     assert ended.status == 2
     assert "start it: tapes serve ingest" in ended.err
+
+
+def test_a_token_that_no_header_can_have_is_in_no_error(tmp_path: Path) -> None:
+    to, env = f"http://127.0.0.1:{closed_port()}", {"TAPES_INGEST_TOKEN": "sesame\n"}
+    ended = typed("ingest", "transcript", str(DATA / "claude"), "--to", to, cwd=tmp_path, env=env)
+    assert ended.status == 2
+    assert "TAPES_INGEST_TOKEN has a character" in ended.err
+    assert "sesame" not in ended.err
+
+
+@pytest.mark.parametrize(
+    "said", [b"SSH-2.0-OpenSSH_9.9\r\n", answered(b"[]"), answered(b"[" * 90_000)]
+)
+def test_what_is_no_door_is_told_in_words(tmp_path: Path, said: bytes) -> None:
+    with serving(lambda _, wire: wire.send(said)) as other:
+        ended = typed("ingest", "transcript", str(DATA / "claude"), "--to", other.url, cwd=tmp_path)
+    assert ended.status == 2
+    assert "start it: tapes serve ingest" in ended.err
+    assert "Traceback" not in ended.err
 
 
 @contextlib.contextmanager

@@ -80,8 +80,9 @@ def test_what_cannot_be_set_is_refused(
          "# mine\n[api]\nrate = 5\nlisten = \"x\"\n[proxy]\nrate = 1\n"),
         ("[proxy]\nmode = \"pass\"\n", "[proxy]\nmode = \"pass\"\n\n[api]\nrate = 5\n"),
         ("[api]\nlisten = \"x\"", "[api]\nrate = 5\nlisten = \"x\"\n"),
+        ('[proxy]\nmode = "a\u2028b\x85"\n', '[proxy]\nmode = "a\u2028b\x85"\n\n[api]\nrate = 5\n'),
     ],
-    ids=["empty", "commented", "elsewhere", "new"],
+    ids=["empty", "commented", "elsewhere", "new", "ends of lines to others"],
 )  # fmt: skip
 def test_one_setting_is_written_and_other_lines_stay(before: str, after: str) -> None:
     assert with_setting(before, "api.rate", "5") == after

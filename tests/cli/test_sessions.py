@@ -232,6 +232,11 @@ def test_words_and_ids_are_found(log: Path, capsys: pytest.CaptureFixture[str]) 
     typed(capsys, "search", "nowhere-to-be-found", status=1)
 
 
+def test_a_change_beyond_what_a_database_counts_is_no_place_to_begin(log: Path) -> None:
+    assert run(["tail", "--since", str(2**63), "--once"]) == 2
+    assert run(["tail", "--since", str(2**63 - 1), "--once"]) == 0
+
+
 def test_following_shows_spans_and_sessions(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = typed(capsys, "tail", "--since", "0", "--once").splitlines()
     assert len(lines) == 48
@@ -252,6 +257,8 @@ def test_a_session_is_frozen_and_its_drift_is_found(
     later = told(capsys, "freeze", "phrasebook", "-o", tape, "--check", status=1)
     assert len(later["drifted"]) == 3
     assert run(["freeze", CODING, "-o", tape]) == 4
+    assert run(["freeze", CODING, "-o", "new.jsonl", "--test", "./new.jsonl", "--force"]) == 2
+    assert not Path("new.jsonl").exists()
     plan = told(capsys, "sessions", "delete", CODING, "--dry-run")
     assert plan["tapes"] == [tape]
 
@@ -266,6 +273,10 @@ def test_the_database_is_checked_backed_up_and_copied(
         assert run(["db", "backup", there]) == 4
         assert "--force" in capsys.readouterr().err
     assert Path("mine.txt").read_text() == "mine"
+    Path("a folder").mkdir()
+    for nowhere in ("a folder", ""):
+        assert run(["db", "backup", nowhere, "--force"]) == 4
+    assert not [file for file in Path().iterdir() if file.name.endswith(".part")]
     assert run(["db", "backup", ".tapes/tapes.db", "--force"]) == 2
     assert told(capsys, "db", "backup", "b.db", "--force") == {"file": "b.db"}
     assert len(told(capsys, "sessions", "list", "--store", "b.db")["sessions"]) == 6

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -438,6 +439,15 @@ def test_scan_tells_places_and_never_secrets(in_tmp_path: Path, typed: Typed) ->
     assert "tapes tape scrub a.jsonl" in out
     assert KEY not in out + err
     assert typed("scan", "b.db")[0] == 0
+
+
+def test_scan_all_files_waits_for_no_pipe_and_follows_no_link_to_nowhere(
+    in_tmp_path: Path, typed_json: Callable[..., Any]
+) -> None:
+    os.mkfifo("pipe")
+    Path("gone").symlink_to("nowhere")
+    Path("notes.txt").write_text("nothing secret")
+    assert typed_json("scan", "--all-files", ".") == {"looked_at": 1, "findings": []}
 
 
 def test_scan_all_files(in_tmp_path: Path, typed_json: Callable[..., Any]) -> None:

@@ -38,6 +38,13 @@ def test_what_is_there_is_never_written_over(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["service.py"]
 
 
+def test_a_folder_that_cannot_be_made_is_an_error_in_words(tmp_path: Path) -> None:
+    (tmp_path / "a file").write_text("mine")
+    for folder in (tmp_path / "a file", tmp_path / "a file" / "in it"):
+        with pytest.raises(BadSetting, match="cannot be written"):
+            write_new("word-count", folder)
+
+
 @pytest.mark.parametrize("name", ["Word", "public", "a", "x" * 33, 'a"b', "a\\b", "a/b", "", "-a"])
 def test_a_name_that_no_service_can_have_is_refused(name: str) -> None:
     with pytest.raises(BadSetting, match="the name"):

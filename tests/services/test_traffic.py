@@ -8,8 +8,9 @@ LIMITS = Limits(at_once=2, failures=2, rest_s=1.0, longest_rest_s=4.0)
 
 def fails(breaker: Breaker, now: float, times: int) -> None:
     for _ in range(times):
-        breaker.enter("x", now)
+        which = breaker.enter("x", now)
         breaker.failed(now)
+        breaker.left(which)
 
 
 def test_a_service_rests_after_failures_in_a_row_and_an_answer_ends_the_count() -> None:
@@ -41,25 +42,38 @@ def test_a_rest_grows_with_every_failure_up_to_its_longest() -> None:
         with pytest.raises(Busy):
             breaker.enter("x", now + rest - 0.01)
         now += rest
-        breaker.enter("x", now)
-        breaker.failed(now)
+        fails(breaker, now, 1)
 
 
 def test_a_try_that_its_client_left_is_nobodys_failure() -> None:
     breaker = Breaker(LIMITS)
     fails(breaker, 0.0, 2)
+    breaker.left(breaker.enter("x", 1.0))
     breaker.enter("x", 1.0)
-    breaker.left()
-    breaker.enter("x", 1.0)
+
+
+def test_older_requests_that_end_make_no_room_for_a_second_try() -> None:
+    breaker = Breaker(LIMITS)
+    older = breaker.enter("x", 0.0)
+    fails(breaker, 0.0, 2)
+    tries = breaker.enter("x", 1.5)
+    breaker.left(older)
+    with pytest.raises(Busy):
+        breaker.enter("x", 1.5)
+    breaker.failed(1.5)  # another older one, whose failure makes the rest longer
+    with pytest.raises(Busy):
+        breaker.enter("x", 9.0)
+    breaker.left(tries)
+    breaker.enter("x", 9.0)
 
 
 def test_a_service_has_its_slots_and_gets_them_back() -> None:
     traffic = Traffic("x", LIMITS)
-    traffic.enter(0.0)
+    first = traffic.enter(0.0)
     traffic.enter(0.0)
     with pytest.raises(Busy, match="2 requests under way"):
         traffic.enter(0.0)
-    traffic.leave()
+    traffic.leave(first)
     traffic.enter(0.0)
     assert (traffic.in_flight, traffic.failures["busy"]) == (2, 1)
 

@@ -43,3 +43,8 @@ def test_a_name_that_says_nothing_is_refused_with_what_to_type(in_tmp_path: Path
         open_tape("a.yaml")
     assert ".jsonl" in refused.value.remedy
     assert refused.value.exit_status == 2
+
+
+def test_an_empty_name_is_no_tape_and_never_the_root() -> None:
+    with pytest.raises(UnknownKind, match="empty name"):
+        open_tape("")

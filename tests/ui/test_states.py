@@ -2,6 +2,7 @@
 no end, contents that are large, answers that cannot be read in pieces."""
 
 import datetime
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tapes.cassette import Cassette, Play, Refusal
+from tapes.errors import as_typed
 from tests.ingest.spans import NOW
 
 from .conftest import Open, press, served
@@ -342,3 +344,52 @@ def test_tapes_say_what_was_served_refused_and_not_spent_where_a_run_ended(
         page.reload()
         expect(row.get_by_title("in 1 run that ended")).to_have_text("2")
         expect(row.locator("td.warn")).to_have_text("1")
+
+
+def test_a_path_in_a_command_is_typed_as_a_shell_takes_it(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    paths = ["a/b-1.jsonl", "a b.jsonl", "it's.db", "-x.db", "$(reboot).jsonl", "ü.jsonl", "a;b/"]
+    names = "(all) => import('/ui/js/parts/format.js').then((f) => all.map(f.typed))"
+    assert page.evaluate(names, paths) == [as_typed(path) for path in paths]
+
+
+_ALIGNED = """async ([one, other]) => {
+  const { align } = await import('/ui/js/parts/aligning.js');
+  return align([one], [other]).rows.map((row) => row[2]);
+}"""
+
+
+def test_another_model_or_another_end_is_a_difference_to_the_page_as_to_the_command(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    span = {"kind": "llm", "name": "chat", "status": "ok", "model": "m", "input": [], "output": []}
+    same = {**span, "model": "m-2026", "request_model": "m"}
+    assert page.evaluate(_ALIGNED, [span, same]) == ["same"]
+    for other in ({**span, "status": "error"}, {**span, "model": "n"}):
+        assert page.evaluate(_ALIGNED, [span, other]) == ["differs"]
+
+
+_TWO_TABS = """async () => {
+  const [one, other] = await Promise.all([1, 2].map((n) => import(`/ui/js/parts/prefs.js?${n}`)));
+  one.prefer({ utc: true });
+  other.prefer({ panes: { trace: 40 } });
+  const { utc, panes } = JSON.parse(localStorage.getItem('tapes.prefs'));
+  return [utc, panes.trace, other.prefs.get().utc];
+}"""
+
+
+def test_what_another_tab_prefers_is_kept(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"])
+    assert page.evaluate(_TWO_TABS) == [True, 40, True]
+
+
+def test_a_place_in_a_list_that_is_none_is_gone_on_from(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/tapes?at=nonsense")
+    expect(page.get_by_role("table").first).to_be_visible()
+    press(page, "j", "next")
+    expect(page).to_have_url(re.compile(r"at=0$"))

@@ -105,7 +105,8 @@ class SessionItem(TypedDict):
     rollup: Rollup
     agent_name: NotRequired[str]
     session_by: str
-    """how the session is known: header, agent, body, content"""
+    """how the session is known: header, agent, body, content; of spans of OpenTelemetry otlp, where
+    they name it, or trace; empty where only its children name it"""
     placeholder: bool
     """only named by its children, not seen itself"""
     tags: list[str]

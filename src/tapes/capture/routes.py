@@ -104,7 +104,7 @@ class Upstream:
         wrong = parts.scheme not in ("http", "https") or not parts.hostname
         if wrong or parts.query or parts.fragment or parts.username is not None:
             raise BadSetting(
-                f"upstream {name}: {_shown(url)!r} is not a base URL",
+                f"upstream {name}: {shown(url)!r} is not a base URL",
                 "for example: https://api.openai.com or http://127.0.0.1:11434",
             )
         tls = parts.scheme == "https"
@@ -112,7 +112,7 @@ class Upstream:
         return cls(name, parts.hostname or "", port or usual, tls, parts.path.rstrip("/"))
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """What was given for a base URL, for people: a password may stand before @ and behind ?."""
     head = url.partition("?")[0]
     scheme, _, rest = head.rpartition("://")
@@ -217,7 +217,7 @@ class Routes:
                 )
             return Upstream.of("named", name)
         raise BadSetting(
-            f"x-tapes-upstream: no upstream is named {_shown(name)!r}",
+            f"x-tapes-upstream: no upstream is named {shown(name)!r}",
             f"there are: {', '.join(self.upstreams)}; declare one with: --upstream NAME=https://…",
         )
 

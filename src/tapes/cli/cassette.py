@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from tapes.access import token_in
 from tapes.cli.output import Table, confirm, facts, json_option, note, write, write_json
 from tapes.errors import BadManifest, BadSetting, TapesError, as_typed
 from tapes.jsontext import Json
@@ -382,7 +383,7 @@ class _NoHost(BadSetting):
 def _asked(host: str, path: str, method: str = "GET") -> Json:
     if not host.startswith(("http://", "https://")):
         raise BadSetting(f"--host {host!r} is no address of a host", f"for example: --host {HOST}")
-    token = os.environ.get(TOKEN) or os.environ.get(API_TOKEN)
+    token = token_in(os.environ, TOKEN, API_TOKEN)
     try:
         request = urllib.request.Request(host.rstrip("/") + path, method=method)
         if token:
@@ -392,13 +393,16 @@ def _asked(host: str, path: str, method: str = "GET") -> Json:
     except urllib.error.HTTPError as error:
         with error:
             raise TapesError(*_said(error)) from None
-    except (OSError, ValueError, http.client.HTTPException) as error:
+    except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         reason = getattr(reason, "strerror", None) or reason
         raise _NoHost(
             f"no host answers at {host}: {reason}", "start one: tapes serve services"
         ) from None
-    if not isinstance(found, dict) or not {"cassettes", "sources"} <= found.keys():
+    if not isinstance(found, dict) or not all(
+        isinstance(found.get(name), list) and all(isinstance(each, dict) for each in found[name])
+        for name in ("cassettes", "sources", "problems")
+    ):
         raise TapesError(f"{host} answers something else", "is this a host of cassette services?")
     return found
 
@@ -423,7 +427,9 @@ def _said(error: urllib.error.HTTPError) -> tuple[str, str]:
         if "detail" in said:  # the gate of the read API, behind which services may stand
             return f"the host answers {error.code}: {said['detail']}", ""
         return f"the host answers {error.code} {said['error']}: {said['message']}", ""
-    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
+    except (
+        OSError, ValueError, KeyError, TypeError, RecursionError, http.client.HTTPException
+    ):  # fmt: skip
         return f"the host answers {error.code}", "is this a host of cassette services?"
 
 

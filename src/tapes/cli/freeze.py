@@ -136,6 +136,8 @@ def _test_file(tape: str, said: str | None, force: bool) -> Path:
     folder = path.parent.parent if path.parent.name in ("tapes", "cassettes") else path.parent
     name = "".join(c if c.isalnum() else "_" for c in path.stem)
     file = Path(said) if said else folder / f"test_{name}.py"
+    if os.path.realpath(file) == os.path.realpath(path):
+        raise BadSetting(f"{file} is the tape itself", "name another file for the test")
     require_room(file, force=force, instead="--no-test")
     return file
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 
+from tapes.access import token_in
 from tapes.cli.output import flush, note, write, write_json_line
 from tapes.errors import NotAnswered, TapesError
 from tapes.ingest.posting import Sender, Sent, found_in
@@ -35,7 +36,7 @@ def transcript(*, places: tuple[str, ...], url: str | None, follow: bool, as_jso
       tapes ingest transcript ~/.codex/sessions/2026/07/ --follow
     """
     door = url or os.environ.get("TAPES_INGEST_URL") or DOOR
-    sender = Sender(door, os.environ.get("TAPES_INGEST_TOKEN"))
+    sender = Sender(door, token_in(os.environ, "TAPES_INGEST_TOKEN"))
     if not follow:
         return 2 if _send(sender, places, as_json=as_json) else 0
     answers = True

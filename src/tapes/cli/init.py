@@ -241,7 +241,7 @@ def _write(file: Path, text: str) -> None:
 def with_setting(text: str, key: str, value: str) -> str:
     """The text of a file with one setting in it; other lines stay as they are."""
     section, _, name = key.partition(".")
-    lines = text.splitlines()
+    lines = text.removesuffix("\n").split("\n") if text else []
     line = f"{name} = {value}"
     head = re.compile(rf"\[\s*{re.escape(section)}\s*\]")
     starts = [n for n, each in enumerate(lines) if head.match(each.strip())]

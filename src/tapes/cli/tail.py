@@ -16,7 +16,9 @@ POLL_S = 0.3
 
 @click.command()
 @click.option("--sessions", "whole", is_flag=True, help="Sessions as they change, not their spans.")
-@click.option("--since", type=click.IntRange(0), help="From this change on; if not said, from now.")
+@click.option(
+    "--since", type=click.IntRange(0, 2**63 - 1), help="From this change on; if not said, from now."
+)
 @click.option("--once", is_flag=True, help="What is there by now, and end.")
 @store_options
 @json_option

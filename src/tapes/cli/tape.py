@@ -518,7 +518,9 @@ def _scan_targets(paths: tuple[str, ...], all_files: bool) -> Iterator[tuple[str
 def _files_below(folder: str) -> Iterator[str]:
     for where, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != ".git")
-        yield from (os.path.normpath(os.path.join(where, name)) for name in sorted(files))
+        found = (os.path.normpath(os.path.join(where, name)) for name in sorted(files))
+        # A pipe would be waited for, and a link that leads nowhere has no bytes.
+        yield from filter(os.path.isfile, found)
 
 
 @tape.command()

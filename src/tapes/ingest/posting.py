@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
 from tapes.errors import BadSetting, NotAnswered, TapesError
@@ -167,18 +168,19 @@ def _post(payload: dict[str, Json], data: bytes, target: str, token: str | None)
             request.add_unredirected_header("x-tapes-token", token)
         with opener.open(request, timeout=_TIMEOUT_S) as answer:
             told = json.loads(answer.read())
+            records, deduped = int(told.get("records", 0)), told.get("deduped") is True
     except urllib.error.HTTPError as error:
         raise TapesError(f"session {session}: {_said(error)} (status {error.code})") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError, HTTPException) as error:
         raise NotAnswered(
             f"{target}: {getattr(error, 'reason', error)}",
             "start it: tapes serve ingest, or name another with --to URL",
         ) from error
-    return Sent(session, agent, int(told.get("records", 0)), told.get("deduped") is True)
+    return Sent(session, agent, records, deduped)
 
 
 def _said(error: urllib.error.HTTPError) -> str:
     try:
         return str(json.loads(error.read())["error"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, HTTPException):
         return "refused"

@@ -87,7 +87,7 @@ class Caller:
         traffic = self.traffic_of(service.name)
         given = _Given(body)
         start = self._clock()
-        traffic.enter(start)
+        which = traffic.enter(start)
         limits = traffic.limits
         patience = Patience(limits.connect_s, silence_s or limits.silence_s)
         asked = self._sender.ask(
@@ -106,7 +106,7 @@ class Caller:
             finally:
                 await asked.__aexit__(None, None, None)
         finally:
-            traffic.leave()
+            traffic.leave(which)
 
     # --- headers
 

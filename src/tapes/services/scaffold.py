@@ -95,14 +95,19 @@ def files_of(name: str) -> dict[str, str]:
 
 
 def write_new(name: str, folder: Path) -> list[Path]:
-    """Write a new service. Raises BadSetting where something is in the way."""
+    """Write a new service. Raises BadSetting where something is in the way, or nothing can be."""
     files = files_of(name)
     there = [folder / file for file in files if (folder / file).exists()]
     if there:
         raise BadSetting(f"{there[0]} is there already", "choose another --folder")
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for file, text in files.items():
-        (folder / file).write_text(text, encoding="utf-8")
-        written.append(folder / file)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            (folder / file).write_text(text, encoding="utf-8")
+            written.append(folder / file)
+    except OSError as error:
+        raise BadSetting(
+            f"{folder} cannot be written: {error.strerror}", "choose another --folder"
+        ) from error
     return written

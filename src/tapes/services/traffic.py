@@ -41,12 +41,13 @@ class Breaker:
         self._limits = limits
         self._failures = 0
         self._rests_until = 0.0
-        self._trying = False
+        self._tries = 0
+        self._trying = 0  # which of them is under way
 
-    def enter(self, service: str, now: float) -> None:
-        """Ask for leave to send a request. Raises Busy while the service rests."""
+    def enter(self, service: str, now: float) -> int:
+        """Ask for leave to send a request; which try it is, or 0. Raises Busy while it rests."""
         if self._failures < self._limits.failures:
-            return
+            return 0
         left = self._rests_until - now
         if left > 0 or self._trying:
             raise Busy(
@@ -54,24 +55,26 @@ class Breaker:
                 "it is asked again by itself; tapes cassette list shows how it does",
                 retry_after_s=max(left, 1.0),
             )
-        self._trying = True
+        self._tries += 1
+        self._trying = self._tries
+        return self._tries
 
     def answered(self) -> None:
         """The service answered something."""
-        self._failures, self._trying = 0, False
+        self._failures = self._trying = 0
 
     def failed(self, now: float) -> None:
         """The service gave no answer."""
         self._failures += 1
-        self._trying = False
         over = self._failures - self._limits.failures
         if over >= 0:
             rest = self._limits.rest_s * 2 ** min(over, 20)
             self._rests_until = now + min(rest, self._limits.longest_rest_s)
 
-    def left(self) -> None:
-        """The request ended before anything could be said of the service."""
-        self._trying = False
+    def left(self, which: int) -> None:
+        """A request ended. Where it was the try, there may be another; older ones say nothing."""
+        if which == self._trying:
+            self._trying = 0
 
     def hold_to(self, limits: Limits) -> None:
         """Count by other limits from now on."""
@@ -104,8 +107,8 @@ class Traffic:
         self.limits = limits
         self.breaker.hold_to(limits)
 
-    def enter(self, now: float) -> None:
-        """Take a slot. Raises Busy."""
+    def enter(self, now: float) -> int:
+        """Take a slot, to be given back with the number that this gives. Raises Busy."""
         if self.in_flight >= self.limits.at_once:
             self.failures["busy"] += 1
             raise Busy(
@@ -114,16 +117,17 @@ class Traffic:
                 "try again; the operator sets how many",
             )
         try:
-            self.breaker.enter(self.service, now)
+            which = self.breaker.enter(self.service, now)
         except Busy:
             self.failures["resting"] += 1
             raise
         self.in_flight += 1
+        return which
 
-    def leave(self) -> None:
+    def leave(self, which: int) -> None:
         """Give the slot back."""
         self.in_flight -= 1
-        self.breaker.left()
+        self.breaker.left(which)
 
     def answered(self, status: int, seconds: float) -> None:
         """An answer began."""

@@ -336,6 +336,9 @@ class SqliteDatabase(Database):
                 f"no copy of {self.name} could be written to {path}: {error}",
                 "name a place with enough space",
             ) from error
+        finally:
+            with suppress(OSError):  # where it was moved, or could not be made, it is not there
+                Path(part).unlink(missing_ok=True)
 
     def damage(self) -> tuple[str, ...]:
         """What SQLite's own check says."""

@@ -35,9 +35,11 @@ def kind_of(where: str | os.PathLike[str]) -> str:
     """`postgres` by how the name begins, else `jsonl`, `directory` or `sqlite`: by what is there,
     else by how the name ends.
 
-    Raises UnknownKind for a name that says neither.
+    Raises UnknownKind for a name that says neither, and for none at all.
     """
     text = os.fspath(where)
+    if not text:  # an unset variable, say: as a directory it would be the root
+        raise UnknownKind("an empty name is the name of no tape", "name one: weather.jsonl")
     if is_on_server(text):
         return "postgres"
     if text.endswith(("/", os.sep)) or os.path.isdir(text):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tapes.errors import BrokenAnswer, Unreachable
+from tapes.errors import BadSetting, BrokenAnswer, Unreachable
 from tapes.services.kit import Service
 from tapes.services.kit.reading import ReadApi
 from tapes.services.kit.service import setting
@@ -94,3 +94,11 @@ def test_the_token_goes_to_nobody_to_whom_the_api_sends_us() -> None:
             ReadApi(server.url, token=Secret("sesame")).session("a")
     (came,) = other.requests
     assert b"sesame" not in came.head
+
+
+def test_a_token_that_no_header_can_have_is_in_no_error() -> None:
+    with serving(answer(b"{}")) as server:
+        with pytest.raises(BadSetting, match="no header can have") as refused:
+            ReadApi(server.url, token=Secret("sesame\n")).session("a")
+        assert "sesame" not in str(refused.value)
+        assert not server.requests

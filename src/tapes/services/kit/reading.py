@@ -21,7 +21,8 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from tapes.errors import BrokenAnswer, Unreachable
+from tapes.credentials import fits_a_header
+from tapes.errors import BadSetting, BrokenAnswer, Unreachable
 from tapes.services.kit.service import Service
 from tapes.services.kit.settings import Secret
 from tapes.services.trust import address_of, is_local_name
@@ -32,11 +33,17 @@ _PAGE = 200
 
 
 class ReadApi:
-    """A read API at a base URL."""
+    """A read API at a base URL. Raises BadSetting for a token that cannot be sent."""
 
     def __init__(self, base: str = URL, *, token: Secret | None = None) -> None:
         self._base = base.rstrip("/")
         self._token = token
+        if token is not None and not fits_a_header(token.reveal()):
+            raise BadSetting(
+                "the token of the read API has a character that no header can have: the end of a"
+                " line, say",
+                "set it to the token alone",
+            )
         host = urlsplit(self._base).hostname or ""
         address = address_of(host)
         is_here = is_local_name(host) or (address is not None and address.is_loopback)

@@ -1,11 +1,12 @@
 // Two sessions laid over each other: spans that do the same stand side by side.
 //
-// The same is what is the same of kind and name, with the same input and output; ids, times and
-// costs differ between any two runs. What is alike by kind and name alone is aligned, and differs.
+// The same is what is the same of kind, name, asked model and end, with the same input and output, as
+// for `tapes diff`; ids, times and costs differ between any two runs. What is alike by kind and name
+// alone is aligned, and differs.
 const FREE = new Set(['tool_use_id', 'tool_result_id', 'thinking_signature', 'id']);
 const said = (value) => JSON.stringify(value, (name, inner) => (FREE.has(name) ? undefined : inner));
 
-export const sayingOf = (span) => `${span.kind}\n${span.name}\n${said(span.input)}\n${said(span.output)}`;
+export const sayingOf = (span) => [span.kind, span.name, span.status, span.request_model || span.model, said(span.input), said(span.output)].join('\n');
 const shapeOf = (span) => `${span.kind}\n${span.kind === 'llm' ? '' : span.name}`;
 
 const MOST = 2500;

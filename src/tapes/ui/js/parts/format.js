@@ -12,6 +12,12 @@ const short = (n) => {
   return `${Number((n / size).toPrecision(3))}${unit}`;
 };
 
+// A path in a command that is to be typed, as a shell takes it; one that begins with a dash is no option.
+export function typed(path) {
+  const text = path.startsWith('-') ? `./${path}` : path;
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
+}
+
 export const count = (n) => (n == null ? NONE : grouped(n));
 export const brief = (n) => (n == null ? NONE : n < 10_000 ? grouped(n) : short(n));
 

@@ -4,18 +4,18 @@ import { makeStore } from './view.js';
 const KEY = 'tapes.prefs';
 const USUAL = { theme: 'system', utc: false, columns: null, order: null, widths: null, panes: {}, payload: 'rendered' };
 
-function read() {
+function kept() {
   try {
-    return { ...USUAL, ...JSON.parse(localStorage.getItem(KEY) || '{}') };
+    return JSON.parse(localStorage.getItem(KEY) || '{}');
   } catch {
-    return { ...USUAL };
+    return {};
   }
 }
 
-export const prefs = makeStore(read());
+export const prefs = makeStore({ ...USUAL, ...kept() });
 
 export function prefer(patch) {
-  prefs.set((now) => ({ ...now, ...patch }));
+  prefs.set((now) => ({ ...now, ...kept(), ...patch })); // another tab may have kept something since
   try {
     localStorage.setItem(KEY, JSON.stringify(prefs.get()));
   } catch { /* a browser that keeps nothing: it holds until the page is left */ }

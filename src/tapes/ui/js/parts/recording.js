@@ -27,7 +27,7 @@ export function Recording({ tape, row, n, tab = '', onTab, onClose }) {
         : shown === 'response' ? html`<${Side} side=${found.response} plain=${found.plain_response} none="No response was kept." />`
         : shown === 'chunks' ? html`<${Chunks} turn=${found} where=${address} />`
         : html`<${Conversation} found=${found} />`)}</${Asked}></div>
-    <h3>In a terminal</h3><${CopyLine} text=${`tapes tape show ${tape} ${row.key.slice(0, 12)}`} /></aside>`;
+    <h3>In a terminal</h3><${CopyLine} text=${`tapes tape show ${f.typed(tape)} ${row.key.slice(0, 12)}`} /></aside>`;
 }
 
 // What was said before the last message is folded; what came is all there.

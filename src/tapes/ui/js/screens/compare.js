@@ -31,7 +31,8 @@ function Both({ left, right, params }) {
   const { rows, left_out: leftOut } = useMemo(() => align(spansOf(left), spansOf(right)), [left, right]);
   const first = rows.findIndex((row) => row[2] !== 'same');
   useTitle(`${left.session.display_title} / ${right.session.display_title}`);
-  const at = params.at !== undefined ? Math.min(Number(params.at), rows.length - 1) : Math.max(first, 0);
+  const chosen = Number.parseInt(params.at, 10);
+  const at = Math.max(0, Math.min(chosen >= 0 ? chosen : first, rows.length - 1));
   const counts = { same: 0, differs: 0, only: 0 };
   for (const row of rows) counts[row[2]] += 1;
   const choose = (i) => set({ at: Math.max(0, Math.min(rows.length - 1, i)) });
@@ -56,7 +57,7 @@ function Both({ left, right, params }) {
   const table = html`<div class="spans"><div class="tools"><span role="status">${f.plural(counts.same, 'span')} the same, ${f.count(counts.differs)} differ, ${f.count(counts.only)} on one side only${leftOut ? `; ${f.count(leftOut)} more were not compared` : ''}</span><span class="grow" />
       <button class="button" disabled=${first < 0} onClick=${() => choose(first)}>First divergence</button><button class="button plain" onClick=${() => save('comparison.json', JSON.stringify(summary, null, 2))}>JSON</button></div>
     <div class="rowsbox"><${Virtual} outer=${{ role: 'table', 'aria-label': 'Spans of both sessions' }} count=${rows.length} height=${HEIGHT} row=${row} at=${at} /></div></div>`;
-  const detail = html`<div class="detailbody" tabindex="0">${first < 0 ? html`<div class="notice"><${Icon} name="done" /><p>The two sessions do the same, span by span.</p></div>` : ''}
+  const detail = html`<div class="detailbody" tabindex="0">${first < 0 ? html`<div class="notice"><${Icon} name=${leftOut ? 'warn' : 'done'} /><p>${leftOut ? 'As far as they were compared, the two sessions do the same.' : 'The two sessions do the same, span by span.'}</p></div>` : ''}
     ${kind === 'only' ? html`<h2>${x ? 'Only on the left' : 'Only on the right'}</h2><${Differences} list=${differences(x ? said(x) : {}, y ? said(y) : {})} />`
       : x && html`<h2><${Text}>${x.name}</${Text}>${y.name !== x.name && html` and <${Text}>${y.name}</${Text}>`}</h2>
       <dl class="facts"><dt>Took</dt><dd><${Duration} ns=${x.duration_ns} /> and <${Duration} ns=${y.duration_ns} /></dd>${x.kind === 'llm' && html`<dt>Tokens</dt><dd><${Tokens} input=${x.usage?.prompt_tokens} cached=${x.usage?.cache_read_input_tokens} output=${x.usage?.completion_tokens} /> and <${Tokens} input=${y.usage?.prompt_tokens} cached=${y.usage?.cache_read_input_tokens} output=${y.usage?.completion_tokens} /></dd>
@@ -71,7 +72,7 @@ function Both({ left, right, params }) {
 }
 
 const FREE = new Set(['tool_use_id', 'tool_result_id', 'thinking_signature', 'id']);
-const said = (span) => JSON.parse(JSON.stringify({ name: span.name, status: span.status, model: span.model || undefined, input: span.input, output: span.output }, (name, value) => (FREE.has(name) ? undefined : value)));
+const said = (span) => JSON.parse(JSON.stringify({ name: span.name, status: span.status, model: span.request_model || span.model || undefined, input: span.input, output: span.output }, (name, value) => (FREE.has(name) ? undefined : value)));
 
 const gist = (span) => (span.kind === 'tool' ? `${span.name} ${gistOfArguments(span.input?.[0]?.tool_input)}` : gistOf(span.output) || span.name);
 

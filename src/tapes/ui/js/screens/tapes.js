@@ -21,7 +21,8 @@ export function Screen() {
   const misses = useAsk('/v1/misses?limit=50');
   useChangesSoon(misses.reload);
   const items = tapes.value?.items || [];
-  const at = Math.min(Number(params.at ?? -1), items.length - 1);
+  const chosen = Number.parseInt(params.at, 10);
+  const at = Math.min(chosen >= 0 ? chosen : -1, items.length - 1);
   useKeys([
     { key: 'j', also: ['ArrowDown'], label: 'next', run: () => set({ at: Math.min(items.length - 1, at + 1) }) },
     { key: 'k', also: ['ArrowUp'], label: 'previous', run: () => set({ at: Math.max(0, at - 1) }) },
