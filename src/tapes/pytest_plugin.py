@@ -15,8 +15,9 @@ What a tape is and how it is opened, `tapes.testing` knows.
 import importlib.util
 import os
 import shlex
+import sys
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -449,6 +450,40 @@ def _is_controller(config: pytest.Config) -> bool:
 
 
 # --- refusals ---------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    """Let a refusal in another thread break off the test, and nothing of pytest's own."""
+    with _hearing():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """As for the setup."""
+    with _hearing():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """As for the setup."""
+    with _hearing():
+        return (yield)
+
+
+@contextmanager
+def _hearing() -> Iterator[None]:
+    before = sys.modules.get("tapes.halt")  # nothing is refused before it is there
+    try:
+        with nullcontext() if before is None else before.hearing():
+            yield
+    finally:
+        halt = sys.modules.get("tapes.halt")
+        if before is None and halt is not None:
+            with halt.hearing():
+                pass  # from its end on nothing is heard until the test goes on
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
