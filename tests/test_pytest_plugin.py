@@ -574,6 +574,13 @@ def test_an_option_that_is_none_is_an_error_that_names_it(suite: Suite, marker: 
     result.stdout.fnmatch_lines(["*the tape marker: *"])
 
 
+def test_a_marker_with_two_names_is_an_error_that_says_so(suite: Suite) -> None:
+    suite.write("test_it.py", 'import pytest\n@pytest.mark.tape("a", "b")\ndef test_a(): pass')
+    result = suite.run()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*the tape marker: ('a', 'b') is no name*"])
+
+
 @pytest.mark.parametrize(
     ("begin", "skip"),
     [

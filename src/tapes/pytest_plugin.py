@@ -271,12 +271,19 @@ class _Vcr:
 
 def _chosen(request: pytest.FixtureRequest) -> "tuple[str, Choices, _Vcr]":
     """The path of the test's tape, its options, and what a `vcr` marker adds."""
+    from tapes.errors import BadSetting
     from tapes.testing.choices import choices
 
     config, node = request.config, request.node
     marker = node.get_closest_marker("tape")
     options = dict(marker.kwargs) if marker else {}
-    name = options.pop("name", None) or (marker.args[0] if marker and marker.args else None)
+    args = marker.args if marker else ()
+    if len(args) > 1 or not all(isinstance(arg, str) for arg in args):
+        said = ", ".join(map(repr, args))
+        raise BadSetting(
+            f"the tape marker: ({said}) is no name", 'one test, one tape: tape("weather")'
+        )
+    name = options.pop("name", None) or next(iter(args), None)
     vcr = _Vcr()
     path = _vcr_path(request, vcr) if _is_vcr(node) else _path_of(node, name)
     sources = [
