@@ -129,7 +129,6 @@ def test_what_was_not_saved_is_left_out_with_its_reason(
     assert reading.notes[0].left_out
 
 
-@pytest.mark.row("F18")
 @pytest.mark.parametrize(
     ("request_form", "response"),
     [
