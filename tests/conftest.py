@@ -13,6 +13,7 @@ import pytest
 from tapes.store.postgres import open_postgres
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
+from tests import strategies as strategies  # the settings of every property, whoever draws from it
 from tests.postgres import Postgres, running
 from tests.suites import Suite
 

@@ -18,6 +18,7 @@ OWN = Listen("127.0.0.1", 5000)
         ("GOOGLE_GEMINI_BASE_URL", f"{PROXY}/gemini"),
         ("OLLAMA_HOST", f"{PROXY}/ollama"),
         ("MISTRAL_API_BASE", f"{PROXY}/mistral/v1"),
+        ("MISTRAL_AZURE_API_BASE", f"{PROXY}/mistral/v1"),
         ("GROQ_API_BASE", f"{PROXY}/groq/openai/v1"),
     ],
 )

@@ -119,6 +119,67 @@ def test_b(): pass
     result.stdout.fnmatch_lines(["cassette miss: *test_a.jsonl"])
 
 
+@pytest.mark.row("N15", "N04")
+def test_a_miss_in_a_thread_does_not_break_into_pytest_itself(suite: Suite, server: Server) -> None:
+    """It falls while pytest reports what the test did, and is its teardown's."""
+    suite.write(
+        "conftest.py",
+        """
+import threading
+
+goes_on, threads = threading.Event(), []
+
+def pytest_runtest_logreport(report):
+    if report.when == "call":
+        goes_on.set()
+        for thread in threads:
+            thread.join()
+""",
+    )
+    suite.write(
+        "test_it.py",
+        ASK
+        + """
+import threading
+from conftest import goes_on, threads
+
+def late(): goes_on.wait(60); ask("x")
+
+@pytest.mark.tape
+def test_a():
+    threads.append(threading.Thread(target=late))
+    threads[0].start()
+
+def test_b(): pass
+""",
+    )
+    result = suite.run()
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_a*", "cassette miss: *test_a.jsonl"])
+
+
+@pytest.mark.row("N15", "N04")
+def test_misses_in_many_threads_at_once_fail_their_test_alone(suite: Suite, server: Server) -> None:
+    suite.write(
+        "test_it.py",
+        ASK
+        + """
+from concurrent.futures import ThreadPoolExecutor
+
+@pytest.mark.tape
+@pytest.mark.parametrize("n", range(10))
+def test_a(n):
+    with ThreadPoolExecutor(4) as pool:
+        for text in "abcd":
+            pool.submit(ask, text)
+
+def test_b(): pass
+""",
+    )
+    outcomes = suite.run().parseoutcomes()
+    assert (outcomes["failed"], outcomes["passed"]) == (10, 1)
+
+
 def test_another_failure_keeps_its_own_report_and_shows_the_refusal_beside(
     suite: Suite, server: Server
 ) -> None:
@@ -511,6 +572,13 @@ def test_an_option_that_is_none_is_an_error_that_names_it(suite: Suite, marker: 
     result = suite.run()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*the tape marker: *"])
+
+
+def test_a_marker_with_two_names_is_an_error_that_says_so(suite: Suite) -> None:
+    suite.write("test_it.py", 'import pytest\n@pytest.mark.tape("a", "b")\ndef test_a(): pass')
+    result = suite.run()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*the tape marker: ('a', 'b') is no name*"])
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 import gzip
 import json
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -237,6 +238,30 @@ def test_an_unusual_spelling_hides_nothing(text: str, secret: str, nested: bool)
     assert secret in text
     assert secret not in Redactor().text(text)
     assert secret.encode() not in Redactor().body(text.encode())
+
+
+KINDS = st.sampled_from(["API_KEY", "SECRET_KEY", "ACCESS_KEY", "SECRET", "TOKEN", "PASSWORD"])
+
+
+@given(st.from_regex("[A-Z][A-Z0-9_]{0,9}", fullmatch=True), KINDS, st.binary(max_size=20))
+@pytest.mark.parametrize("set_to", ["=", " = ", "\t=\n", ' ="'])
+def test_a_setting_is_seen_among_bytes(set_to: str, name: str, kind: str, noise: bytes) -> None:
+    line = f"{name}_{kind}{set_to}{A20}".encode()
+    assert A20.encode() not in Redactor().body(noise + b"\xff\n" + line + b"\n" + noise)
+
+
+SPACES = st.text(st.sampled_from(" \t\n\x0c\xa0"), min_size=1, max_size=3)
+
+
+NAMES = st.sampled_from(["api_key", "access-token", "ACME_API_KEY", "Password"])
+
+
+@given(NAMES, SPACES, st.integers(0, 2))
+def test_a_name_set_apart_is_seen_however_deep_it_lies(name: str, space: str, depth: int) -> None:
+    text = f'{{"{name}"{space}: "a-4-long-word"}}'
+    for _ in range(depth):
+        text = json.dumps(text)
+    assert "a-4-long-word" not in Redactor().text(text)
 
 
 def test_a_secret_may_be_refused_instead() -> None:
@@ -510,8 +535,17 @@ def test_a_pattern_that_matches_its_own_word_changes_it_no_further() -> None:
 # --- many threads
 
 
+@pytest.fixture
+def often_switched() -> Iterator[None]:
+    """Threads take turns after every few instructions."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
 @pytest.mark.row("N04")
-def test_many_threads_may_redact_at_once() -> None:
+def test_many_threads_may_redact_at_once(often_switched: None) -> None:
     redactor, failures = Redactor(), list[BaseException]()
 
     def work(number: int) -> None:

@@ -1,8 +1,11 @@
 """Servers from settings: what is open to strangers has a token before it listens."""
 
+import contextlib
+import socket
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tapes.access import Access, token_hash
@@ -11,6 +14,7 @@ from tapes.capture.shelf import Shelf
 from tapes.config import PROXY, read_settings
 from tapes.errors import BadSetting, UnknownKind
 from tapes.server import Listen, ProxyServer, proxy_in_thread, proxy_setup, token_of
+from tapes.serving import HttpServer
 from tests.proxies import Raw, chat, proxying
 
 
@@ -60,6 +64,25 @@ def test_strangers_need_the_token_and_whoever_has_it_is_served(tmp_path: Path) -
         got = raw.ask(chat("x"), "/~the-token/v1/chat/completions")
         assert got.header("x-tapes-error") == "miss"
         assert "the-token" not in got.body.decode()
+
+
+@pytest.mark.parametrize("to", ["127.0.0.1", "[::1]"])
+def test_all_of_ipv6_is_all_of_ipv4_too(to: str, tmp_path: Path) -> None:
+    access = Access(token_hash("the-token"))
+    listen = Listen("::", 0)
+    with proxying(None, tmp_path / "t.jsonl", access=access, listen=listen) as proxy:
+        url = proxy.address.replace("127.0.0.1", to)
+        assert httpx.get(f"{url}/_tapes/ping", trust_env=False).status_code == 200
+        assert httpx.get(f"{url}/v1/models", trust_env=False).status_code == 401
+
+
+@pytest.mark.parametrize("to", ["127.0.0.1", "[::1]"])
+def test_servers_over_http_listen_to_all_of_ipv4_too(to: str) -> None:
+    server = HttpServer(Listen("::", 0))
+    host = to.strip("[]")
+    port = Listen.of(server.address.removeprefix("http://")).port
+    with contextlib.closing(server), socket.create_connection((host, port), timeout=10) as link:
+        assert link.getpeername()[1] == port
 
 
 def test_an_address_that_is_taken_is_named() -> None:

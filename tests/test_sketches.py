@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from tapes import Cassette
+from tapes.exchange import Exchange
 from tapes.explain import find_nearest
 from tapes.places import leaves_of
 from tapes.sketches import Sketches, parts_of
 from tapes.tape.base import Tape
 from tapes.tape.kinds import open_tape
+from tapes.tape.sqlite import SqliteTape
 
 COUNT = 60
 HOMES = ["tape.jsonl", "tape.db", "tape/"]
@@ -55,6 +57,28 @@ def test_requests_that_share_most_share_most_of_their_sketches() -> None:
 @pytest.mark.row("N15")
 def test_the_nearest_is_found_on_every_home(tape: Tape) -> None:
     assert all(found_for(tape, number) for number in (0, 17, COUNT - 1))
+
+
+@pytest.mark.row("N15")
+def test_with_little_time_the_best_candidate_alone_is_read(tmp_path: Path) -> None:
+    """A recording may be an upload of a hundred megabytes."""
+    path = str(tmp_path / "tape.db")
+    with Cassette(path, "record", lambda _: "ok", latch=True, canonicalizer="tape/1") as cassette:
+        for number in range(COUNT):
+            cassette.call(chat(number))
+    read = list[str]()
+
+    class Read(SqliteTape):
+        def find(self, key: str) -> Exchange | None:
+            read.append(key)
+            return super().find(key)
+
+    tape = Read(path)
+    near = find_nearest(tape, chat(17, " changed"), patience=0)
+    tape.close()
+    assert near is not None
+    assert near.exchange.request == chat(17)
+    assert read == [near.exchange.key]
 
 
 def test_while_recording_a_large_tape_gets_its_sketches(tmp_path: Path) -> None:

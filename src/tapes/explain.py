@@ -101,9 +101,10 @@ class _Search:
         if not self._sketches.load():
             self._read(self._tape.exchanges())
             return
-        near = self._sketches.nearest(self.wanted, _CANDIDATES)
-        for key in reversed(near):  # of equals the later one is nearer
-            self._hold(self._tape.find(key))
+        for key in self._sketches.nearest(self.wanted, _CANDIDATES):
+            self._hold(self._tape.find(key), wins_ties=False)  # of equals the later comes first
+            if time.monotonic() > self._until:  # uploads take their time to read
+                break
         if self.best is None:  # it shares nothing with any of them
             self._read(self._tape.exchanges(), keeps=False)
         elif not self._sketches.are_complete:
@@ -124,13 +125,15 @@ class _Search:
         if keeps:
             self._sketches.mark_complete()
 
-    def _hold(self, exchange: Exchange | None, *, keeps: bool = False) -> None:
+    def _hold(
+        self, exchange: Exchange | None, *, keeps: bool = False, wins_ties: bool = True
+    ) -> None:
         """Hold a recording against the request."""
         if exchange is None or exchange.request is None or exchange.state is not State.COMPLETE:
             return
         leaves = leaves_of(exchange.request, self._rules, self._headers)
         score = _likeness(self.wanted, leaves)
-        if self.best is None or score >= self.best[0]:
+        if self.best is None or (score >= self.best[0] if wins_ties else score > self.best[0]):
             self.best = (score, exchange, leaves)
         if keeps:
             self._made.append(row_of(exchange.key, leaves))

@@ -8,6 +8,8 @@ Rule 1: one message a process, on standard error, and a status that is not zero.
 Rule 2: the main thread is not interrupted while it starts another thread, which would then be
         known to nobody and keep the process alive; nor while it starts an event loop, which could
         then not be closed; nor after its last line, where nobody listens.
+Rule 3: where somebody runs tests, the main thread is interrupted while one of them runs, once; not
+        in the middle of what reports them, which knows of refusals by itself.
 
 A server never comes here: it turns refusals into answers.
 """
@@ -20,7 +22,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
@@ -42,6 +45,8 @@ _undelivered: deque[CassetteError] = deque()
 _listening = False
 _ends = False
 _was_said = False
+# Whether something says when the main thread may be interrupted, and whether it may be now.
+_is_ruled = _is_deaf = False
 
 
 def listen() -> None:
@@ -62,8 +67,24 @@ def raise_refusal(error: CassetteError) -> NoReturn:
     raise error
 
 
+@contextmanager
+def hearing() -> Iterator[None]:
+    """Within it the main thread may be interrupted, and from its end on only within another."""
+    global _is_ruled, _is_deaf
+    was_deaf = _is_deaf or not _is_ruled
+    _is_ruled, _is_deaf = True, False
+    try:
+        yield
+    finally:
+        _is_deaf = was_deaf
+        if was_deaf:
+            _undelivered.clear()
+
+
 def _hand_over(error: CassetteError) -> None:
     main = threading.main_thread()
+    if _is_deaf:
+        return
     if len(_undelivered) < _WAITING:
         _undelivered.append(error)
     if not _listening or _SIGNAL is None:
@@ -77,7 +98,7 @@ def _hand_over(error: CassetteError) -> None:
 
 
 def _deliver(_number: int, frame: FrameType | None) -> None:
-    global _ends, _was_said
+    global _ends, _was_said, _is_deaf
     while frame is not None:
         if _is_in(frame, _STARTING) or (_is_in(frame, _LOOPING) and not _runs_loop()):
             return  # whoever sent the signal sends it again
@@ -85,9 +106,12 @@ def _deliver(_number: int, frame: FrameType | None) -> None:
             _ends = True
             return
         frame = frame.f_back
+    if _is_deaf:
+        _undelivered.clear()
     if _undelivered:
         error = _undelivered.popleft()
         _undelivered.clear()
+        _is_deaf = _is_ruled
         _was_said = True  # the interpreter does, when nobody stops the error
         raise error
 

@@ -27,6 +27,7 @@ _POINTERS: tuple[tuple[str, str, str], ...] = (
     ("OLLAMA_HOST", "ollama", ""),
     ("OLLAMA_API_BASE", "ollama", ""),
     ("MISTRAL_API_BASE", "mistral", "/v1"),
+    ("MISTRAL_AZURE_API_BASE", "mistral", "/v1"),  # LiteLLM reads it for chats with anyone's
     ("GROQ_BASE_URL", "groq", ""),
     ("GROQ_API_BASE", "groq", "/openai/v1"),
     ("CO_API_URL", "cohere", ""),
@@ -55,10 +56,12 @@ _KEYS: tuple[tuple[str, ...], ...] = (
     ("CEREBRAS_API_KEY",),
 )
 MADE_UP_KEY = "tapes-replay"
-# Traffic of agents beside their model calls; it is no part of a tape, and in replay must not be.
+# Traffic of agents and libraries beside their model calls; it is no part of a tape, and in replay
+# must not be.
 _QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_AUTOUPDATER": "1",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it fetches prices while it is imported
 }
 SHOWN = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "OLLAMA_HOST")
 

@@ -15,8 +15,9 @@ What a tape is and how it is opened, `tapes.testing` knows.
 import importlib.util
 import os
 import shlex
+import sys
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -270,12 +271,19 @@ class _Vcr:
 
 def _chosen(request: pytest.FixtureRequest) -> "tuple[str, Choices, _Vcr]":
     """The path of the test's tape, its options, and what a `vcr` marker adds."""
+    from tapes.errors import BadSetting
     from tapes.testing.choices import choices
 
     config, node = request.config, request.node
     marker = node.get_closest_marker("tape")
     options = dict(marker.kwargs) if marker else {}
-    name = options.pop("name", None) or (marker.args[0] if marker and marker.args else None)
+    args = marker.args if marker else ()
+    if len(args) > 1 or not all(isinstance(arg, str) for arg in args):
+        said = ", ".join(map(repr, args))
+        raise BadSetting(
+            f"the tape marker: ({said}) is no name", 'one test, one tape: tape("weather")'
+        )
+    name = options.pop("name", None) or next(iter(args), None)
     vcr = _Vcr()
     path = _vcr_path(request, vcr) if _is_vcr(node) else _path_of(node, name)
     sources = [
@@ -449,6 +457,40 @@ def _is_controller(config: pytest.Config) -> bool:
 
 
 # --- refusals ---------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    """Let a refusal in another thread break off the test, and nothing of pytest's own."""
+    with _hearing():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """As for the setup."""
+    with _hearing():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """As for the setup."""
+    with _hearing():
+        return (yield)
+
+
+@contextmanager
+def _hearing() -> Iterator[None]:
+    before = sys.modules.get("tapes.halt")  # nothing is refused before it is there
+    try:
+        with nullcontext() if before is None else before.hearing():
+            yield
+    finally:
+        halt = sys.modules.get("tapes.halt")
+        if before is None and halt is not None:
+            with halt.hearing():
+                pass  # from its end on nothing is heard until the test goes on
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -22,6 +22,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, count, pairwise
 from threading import Lock
@@ -80,9 +81,10 @@ _SETTING = re.compile(
     rf"[\"']?(?P<value>(?=[A-Za-z_+/-]*\d)[\w+/-]{{{RUN_LENGTH},}}=*)(?![\w.(\[])"
 )
 # What a quick look sees of them: more than there is, and never less.
-_IS_SET = re.compile(r"_(?:KEY|SECRET|TOKEN|PASSWORD)(?:\s|\\+[tnr])?=")
+_IS_SET = re.compile(r"_(?:KEY|SECRET|TOKEN|PASSWORD)(?:\s|\\+[tnrf])?=")
 _HIDING_ESCAPE = re.compile(r"\\(?:u00|/)")
-_SPACED_NAME = re.compile(r'"(?:\s|\\+[tnr])+:')  # no usual writer has a space there
+_SPACED_NAME = re.compile(r'"(?:\s|\\+[tnrf])+:')  # no usual writer has a space there, bytes may
+_SPACED_FIELD = re.compile(rf'"(?:{FIELD_NAME})\\*"(?:\s|\\+[tnrf])+:')
 # A shorter value is too likely to be a word of ordinary text.
 _REMEMBERED_LENGTH = 8
 # Texts of this length are remembered as harmless, so many at most.
@@ -98,10 +100,14 @@ _WORD_OF_TEXT = re.compile(r"[A-Za-z]{1,19}")
 _lock = Lock()
 
 
+_forks = 0
+
+
 def _in_child() -> None:
-    """After a fork: whoever held it is the parent's."""
-    global _lock
+    """After a fork: whoever held it, or was at work, is the parent's."""
+    global _lock, _forks
     _lock = Lock()
+    _forks += 1
 
 
 os.register_at_fork(after_in_child=_in_child)
@@ -140,6 +146,7 @@ class Redactor:
     _seen: dict[str, str] = field(default_factory=dict)  # replaced as a whole, never changed
     _seen_at: dict[str, int] = field(default_factory=dict)  # by a count of sights
     _sights: Iterator[int] = field(default_factory=count)
+    _begun: set[tuple[int, int]] = field(default_factory=set)  # of texts that are looked at now
     _length: int = 0
     _spellings: tuple[str, ...] = ()
     _heads: dict[Headers, "_Head"] = field(default_factory=dict)
@@ -153,7 +160,10 @@ class Redactor:
 
     def request(self, request: Request) -> Request:
         """The request without secrets; the same object where nothing had to change."""
-        self._forget_some()
+        with self._one_text():
+            return self._request(request)
+
+    def _request(self, request: Request) -> Request:
         known = self.remember(request)
         if known is None or known.spellings is not self._spellings:
             known = self._head(request.headers)
@@ -196,7 +206,10 @@ class Redactor:
 
     def response(self, response: Response) -> Response:
         """The response without secrets. A changed body loses its content coding with its length."""
-        self._forget_some()
+        with self._one_text():
+            return self._response(response)
+
+    def _response(self, response: Response) -> Response:
         for name, value in _credentials_of(response.headers):
             self._learn(name, value)
         headers = tuple(
@@ -248,8 +261,8 @@ class Redactor:
 
     def body(self, data: bytes) -> bytes:
         """A decoded body without secrets; the same object where there were none."""
-        self._forget_some()
-        return edited_bytes(data, self._body_edits(data, ""))
+        with self._one_text():
+            return edited_bytes(data, self._body_edits(data, ""))
 
     def _body_edits(self, data: bytes, media: str) -> list[Edit]:
         try:
@@ -290,11 +303,13 @@ class Redactor:
 
         `text` is its JSON text, where the caller has one already.
         """
-        self._forget_some()
-        if not self._is_suspect(json.dumps(value, ensure_ascii=False) if text is None else text):
-            return value
-        clean = self._value(value)
-        return value if clean == value else clean
+        with self._one_text():
+            if not self._is_suspect(
+                json.dumps(value, ensure_ascii=False) if text is None else text
+            ):
+                return value
+            clean = self._value(value)
+            return value if clean == value else clean
 
     def _value(self, value: Json) -> Json:
         if isinstance(value, str):
@@ -361,7 +376,7 @@ class Redactor:
             return True
         if '":' in text and any(map(is_credential_field, _names_in(text))):
             return True
-        if _SPACED_NAME.search(text):
+        if _SPACED_NAME.search(text) and _SPACED_FIELD.search(text):
             return True
         if "=" in text and (_IS_SET.search(text) or any(_credential_parameters(text))):
             return True
@@ -391,7 +406,8 @@ class Redactor:
         places = [*_FIELD.finditer(text)] if '"' in text else []
         if "=" in text:
             places += _credential_parameters(text)
-            places += _SETTING.finditer(text)
+            # It begins at any word: over bytes that are no text, an upload of sound, it is slow.
+            places += _SETTING.finditer(text) if _IS_SET.search(text) else ()
         for match in places:
             if not WORD.fullmatch(match["value"]):
                 self._learn(match["name"], unescaped(match["value"]))
@@ -400,28 +416,41 @@ class Redactor:
     # --- remembering
 
     def _learn(self, name: str, value: str) -> None:
-        if value not in self._seen:
-            if not _is_memorable(value):
-                return
-            with _lock:
+        with _lock:
+            if value not in self._seen:
+                if not _is_memorable(value):
+                    return
                 self._spellings = (*self._spellings, *_spellings_of(value))
                 self._length += len(value)
                 # At last: what is known by now is looked for, also in a child made by fork.
                 self._seen = {**self._seen, value: placeholder(name)}
-        self._seen_at[value] = next(self._sights)
+            self._seen_at[value] = next(self._sights)
+
+    @contextmanager
+    def _one_text(self) -> Iterator[None]:
+        """Of what is seen within it nothing is forgotten before its end, whatever others see."""
+        begun = (_forks, next(self._sights))
+        self._begun.add(begun)
+        try:
+            self._forget_some()
+            yield
+        finally:
+            self._begun.discard(begun)
 
     def _forget_some(self) -> None:
-        """Between two texts, never within one: what is secret in a text is so in all of it."""
         if len(self._seen) <= _SECRETS and self._length <= _SECRETS_LENGTH:
             return
         with _lock:
             at = dict(self._seen_at)
+            in_use = min(sight for forks, sight in self._begun.copy() if forks == _forks)
             latest = sorted(self._seen, key=lambda value: at.get(value, 0), reverse=True)
             lengths = accumulate(map(len, latest))
             kept = [
                 value
                 for number, (value, length) in enumerate(zip(latest, lengths, strict=True))
-                if not number or (number < _SECRETS // 2 and length <= _SECRETS_LENGTH // 2)
+                if at.get(value, 0) > in_use
+                or not number
+                or (number < _SECRETS // 2 and length <= _SECRETS_LENGTH // 2)
             ]
             self._seen = {value: self._seen[value] for value in kept}
             self._spellings = tuple(each for value in kept for each in _spellings_of(value))

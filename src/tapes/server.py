@@ -135,6 +135,15 @@ def tenants_of(settings: Settings, section: str) -> dict[str, str]:
 # --- a server ---------------------------------------------------------------------------------
 
 
+def listening(listen: Listen, backlog: int) -> socket.socket:
+    """A socket that listens there; on `::` for IPv4 too, as people mean it. Raises OSError."""
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    both = listen.host == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server(
+        (listen.host, listen.port), family=family, backlog=backlog, dualstack_ipv6=both
+    )
+
+
 class ProxyServer:
     """The proxy, listening. To be started and stopped on one loop."""
 
@@ -159,14 +168,15 @@ class ProxyServer:
 
     async def start(self) -> None:
         """Listen. Raises BadSetting where the address cannot be had."""
-        loop = asyncio.get_running_loop()
+        loop, new, listen = asyncio.get_running_loop(), self._clients.connection, self._listen
         try:
-            self._server = await loop.create_server(
-                self._clients.connection,
-                self._listen.host,
-                self._listen.port,
-                backlog=_BACKLOG,
-            )
+            if ":" in listen.host:
+                own = listening(listen, _BACKLOG)
+                self._server = await loop.create_server(new, sock=own, backlog=_BACKLOG)
+            else:  # a name may have several addresses
+                self._server = await loop.create_server(
+                    new, listen.host, listen.port, backlog=_BACKLOG
+                )
         except OSError as error:
             raise BadSetting(
                 f"cannot listen on {self._listen}: {error.strerror or error}",

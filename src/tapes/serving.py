@@ -12,7 +12,6 @@ import contextlib
 import ipaddress
 import logging
 import signal
-import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -33,7 +32,7 @@ from tapes.keeping import open_log, open_projector, open_store
 from tapes.listening import Listen
 from tapes.opening import Where
 from tapes.projector import Projector
-from tapes.server import ProxyServer, run_loop, settle, tenants_of, token_of
+from tapes.server import ProxyServer, listening, run_loop, settle, tenants_of, token_of
 from tapes.store.base import Store
 
 log = logging.getLogger(__name__)
@@ -96,11 +95,8 @@ class HttpServer:
     """An application that listens, from the moment at which it is made. Raises BadSetting."""
 
     def __init__(self, listen: Listen) -> None:
-        family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         try:
-            self._socket = socket.create_server(
-                (listen.host, listen.port), family=family, backlog=1024
-            )
+            self._socket = listening(listen, backlog=1024)
         except OSError as error:
             raise BadSetting(
                 f"cannot listen on {listen}: {error.strerror or error}",

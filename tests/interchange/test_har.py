@@ -92,9 +92,32 @@ def test_what_a_browser_has_in_itself_is_noted_and_is_no_exchange() -> None:
     assert not any(note.left_out for note in reading.notes)
 
 
+def length(count: int, *more: dict[str, str]) -> dict[str, Any]:
+    return {"headers": [{"name": "Content-Length", "value": str(count)}, *more]}
+
+
+def unsaved(size: int = -1) -> dict[str, Any]:
+    return {"content": {"size": size, "mimeType": "x-unknown"}}
+
+
+CHUNKED = {"headers": [{"name": "Transfer-Encoding", "value": "chunked"}]}
+
+
 @pytest.mark.parametrize(
     ("request_form", "response", "members", "reason"),
     [
+        # As Chromium through Playwright writes what broke off, and uploads of bytes and files.
+        ({}, {**unsaved(), "_failureText": "net::ERR_ABORTED"}, {}, "did not end (net::ERR_AB"),
+        ({}, {**unsaved(0), "_error": "net::ERR_FAILED"}, {}, "did not end (net::ERR_FAILED"),
+        ({}, {**unsaved(), **length(100)}, {}, "answer's body was not saved"),
+        ({}, {**unsaved(), **CHUNKED}, {}, "answer's body was not saved"),
+        ({"method": "POST", **length(291)}, {}, {}, "request's body was not saved"),
+        (
+            {"method": "POST", "postData": {"mimeType": "a/b", "text": ""}, **length(5)},
+            {},
+            {},
+            "request's body was not saved",
+        ),
         ({}, {"content": {"size": 9, "mimeType": "a/b"}}, {}, "answer's body was not saved"),
         ({}, {"content": {"size": 9, "mimeType": "a/b", "_file": "x.bin"}}, {}, "another file"),
         ({"bodySize": 9}, {}, {}, "request's body was not saved"),
@@ -115,6 +138,28 @@ def test_what_was_not_saved_is_left_out_with_its_reason(
     assert len(reading.found) == 1
     assert reason in reading.notes[0].text
     assert reading.notes[0].left_out
+
+
+@pytest.mark.parametrize(
+    ("request_form", "response"),
+    [
+        ({}, {"status": 307, **unsaved(0), **length(9)}),
+        ({}, {"status": 204, **unsaved()}),
+        ({"method": "HEAD"}, {**unsaved(), **length(9)}),
+        ({}, {**unsaved(), **length(0)}),
+    ],
+)
+def test_an_answer_that_has_no_body_is_whole_without_one(
+    request_form: dict[str, Any], response: dict[str, Any]
+) -> None:
+    assert only(read(entry(request_form, response))).response.body == b""
+
+
+def test_a_request_that_was_longer_than_what_was_saved_says_so() -> None:
+    post = {"mimeType": "application/json", "text": "{}"}
+    reading = read(entry({"method": "POST", "postData": post, **length(4)}))
+    assert only(reading).request.body == b"{}"
+    assert "content-length was 4, its body has 2 bytes" in reading.notes[0].text
 
 
 def test_a_form_that_was_saved_by_its_fields_is_encoded_anew_and_said() -> None:

@@ -1,5 +1,6 @@
 """`tapes run` around a program of Node: recorded, replayed without a provider, refused in words."""
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -62,3 +63,23 @@ def test_a_miss_that_a_program_of_node_swallowed_makes_the_run_fail(run: Run) ->
     assert ended.out == "swallowed\n"
     assert ended.status == 1
     assert ended.err.count("tapes: refused POST") == 1
+
+
+LITELLM = """
+import litellm
+litellm.suppress_debug_info = True
+for model in ("gpt-4o", "mistral/mistral-large", "anthropic/claude-sonnet-5"):
+    try:
+        litellm.completion(model=model, messages=[{"role": "user", "content": "Oslo?"}])
+    except litellm.BadRequestError as error:
+        print("cassette miss" in str(error))
+"""
+
+
+@pytest.mark.row("N15", "F09")
+def test_a_program_with_litellm_runs_as_it_is_and_asks_the_proxy_alone(tmp_path: Path) -> None:
+    """Its import fetches nothing, so that the guard has nothing to refuse."""
+    ended = typed("run", "--", sys.executable, "-c", LITELLM, cwd=tmp_path)
+    assert ended.out == "True\nTrue\nTrue\n", ended.err
+    assert ended.err.count("tapes: refused POST") == 3
+    assert "network blocked" not in ended.err

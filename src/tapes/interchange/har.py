@@ -107,11 +107,21 @@ def _without_answer(entry: Mapping[str, Json]) -> str | None:
     return None
 
 
+def _broke_off(response: Mapping[str, Json]) -> str | None:
+    """Why the browser had no whole answer, as Playwright and Chrome say it."""
+    return next((str(response[n]) for n in ("_failureText", "_error") if response.get(n)), None)
+
+
 def _found(entry: Mapping[str, Json], place: str) -> tuple[Found, tuple[str, ...]]:
     if entry.get("_webSocketMessages") is not None or entry["response"]["status"] == 101:
         raise _NotSaved("a WebSocket session is no exchange")
+    failure = _broke_off(entry["response"])
+    if failure is not None:
+        raise _NotSaved(f"the answer did not end ({failure})")
     request, said = _request(entry["request"], place)
     response, more = _response(entry["response"], place)
+    if not response.body and _had_body(request, response, entry["response"].get("content") or {}):
+        raise _NotSaved("the answer's body was not saved")
     at = _seconds(entry)
     response = replace(response, pieces=tuple(replace(p, at=at) for p in response.pieces))
     moment = entry.get("startedDateTime")
@@ -151,9 +161,13 @@ def _request(form: Mapping[str, Json], place: str) -> tuple[Request, tuple[str, 
     headers = _headers(form.get("headers") or (), f"{place}, request")
     url = str(form["url"]).partition("#")[0]
     body, said = _posted(form.get("postData"))
+    # Browsers hold neither bytes that are no text nor parts of a form with files in them.
+    length = _length(headers)
+    if not body and (_is_sent(form.get("bodySize")) or length):
+        raise _NotSaved("the request's body was not saved")
+    if body and length not in (None, len(body)) and header(headers, "content-encoding") is None:
+        said += (f"the request's content-length was {length}, its body has {len(body)} bytes",)
     if body is None:
-        if _is_sent(form.get("bodySize")):
-            raise _NotSaved("the request's body was not saved")
         return Request(str(form["method"]), url, headers), said
     if header(headers, "content-type") is None and form["postData"].get("mimeType"):
         headers += (("content-type", str(form["postData"]["mimeType"])),)
@@ -162,6 +176,11 @@ def _request(form: Mapping[str, Json], place: str) -> tuple[Request, tuple[str, 
 
 def _is_sent(size: Json) -> bool:
     return isinstance(size, int) and size > 0
+
+
+def _length(headers: Headers) -> int | None:
+    text = header(headers, "content-length")
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
 def _posted(form: Json) -> tuple[bytes | None, tuple[str, ...]]:
@@ -219,6 +238,16 @@ def _response(form: Mapping[str, Json], place: str) -> tuple[Response, tuple[str
         pieces=(Piece(0.0, body),) if body else (),
         reason=str(form.get("statusText") or ""),
     ), said
+
+
+def _had_body(request: Request, response: Response, content: Mapping[str, Json]) -> bool:
+    """Whether an answer came with a body that is not there. Of a redirect no browser keeps it."""
+    if request.method == "HEAD" or response.status in (204, 304) or 300 <= response.status < 400:
+        return False
+    if "text" in content:
+        return False
+    is_chunked = header(response.headers, "transfer-encoding") is not None
+    return bool(_length(response.headers)) or (content.get("size") == -1 and is_chunked)
 
 
 _CHARSET = re.compile(r'charset\s*=\s*"?([^";\s]+)', re.IGNORECASE)
