@@ -9,13 +9,14 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 # Module → group. A browser and servers over each database, in parts of about a minute; the imports
-# of every SDK; all tests, read for their marks.
+# of every SDK; all tests, read for their marks; all sources, read for their imports.
 GROUPS = {
     **{f"tests/ui/test_{name}.py": "journeys" for name in ("first_minute", "forking", "journeys")},
     **{f"tests/ui/test_{name}.py": "page" for name in ("everywhere", "page", "states")},
     "tests/ui/test_bad_input.py": "bad input",
     **{f"tests/live/test_{name}.py": "sdks" for name in ("sdks", "sdks_through_proxy")},
     "tests/test_requirements.py": "requirements",
+    "tests/test_architecture.py": "architecture",
 }
 
 

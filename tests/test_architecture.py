@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,7 @@ def is_pure(module: str) -> bool:
     return module in PURE or unit_of(module) in PURE
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     found = {}
     for file in sorted(SOURCES.rglob("*.py")):
@@ -148,13 +150,10 @@ def modules() -> dict[str, ast.Module]:
     return found
 
 
-MODULES = modules()
-
-
 def imports_of(source: str) -> list[Import]:
     return [
         Import(source, target, is_ours, is_late, line)
-        for node, is_late in _import_nodes(MODULES[source], False)
+        for node, is_late in _import_nodes(modules()[source], False)
         for target, is_ours in _targets(node, source)
         for line in [node.lineno]
     ]
@@ -190,10 +189,14 @@ def _targets(node: ast.Import | ast.ImportFrom, source: str) -> Iterator[tuple[s
 
 def _ours(module: str, name: str) -> str:
     inner = f"{module}.{name}"
-    return inner if inner.removeprefix("tapes.") in MODULES else module
+    return inner if inner.removeprefix("tapes.") in modules() else module
 
 
-ALL = [found for module in MODULES for found in imports_of(module) if module != "__init__"]
+@cache
+def imports() -> list[Import]:
+    return [found for module in modules() for found in imports_of(module) if module != "__init__"]
+
+
 PLACES = {
     unit: (layer, position)
     for layer, units in enumerate(LAYERS.values())
@@ -202,14 +205,14 @@ PLACES = {
 
 
 def test_every_module_has_a_place_in_the_table() -> None:
-    units = {unit_of(module) for module in MODULES if module != "__init__"}
+    units = {unit_of(module) for module in modules() if module != "__init__"}
     assert sorted(units - PLACES.keys()) == []
 
 
 def test_the_page_shows_the_same_table() -> None:
     page = (SOURCES.parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| ([a-z, ]+) \| (`.*) \|$", page, re.MULTILINE))
-    there = {unit_of(module) for module in MODULES}
+    there = {unit_of(module) for module in modules()}
     assert list(rows) == list(LAYERS)
     for layer, units in LAYERS.items():
         shown = re.findall(r"`([^`]+)`", rows[layer])
@@ -229,19 +232,19 @@ def _is_allowed(found: Import) -> bool:
 
 
 def test_imports_go_one_way() -> None:
-    ours = [found for found in ALL if found.is_ours and found.target]
+    ours = [found for found in imports() if found.is_ours and found.target]
     assert len(ours) > 50
     assert [str(found) for found in ours if not _is_allowed(found)] == []
 
 
 def test_nobody_imports_the_root_of_the_package() -> None:
-    assert [str(found) for found in ALL if found.is_ours and not found.target] == []
+    assert [str(found) for found in imports() if found.is_ours and not found.target] == []
 
 
 def test_pure_modules_import_only_each_other() -> None:
     wrong = [
         str(found)
-        for found in ALL
+        for found in imports()
         if is_pure(found.source)
         and (
             not is_pure(found.target)
@@ -255,7 +258,7 @@ def test_pure_modules_import_only_each_other() -> None:
 
 def test_a_module_that_calls_itself_pure_is_in_the_list() -> None:
     claims = {
-        module for module, tree in MODULES.items() if "Pure." in (ast.get_docstring(tree) or "")
+        module for module, tree in modules().items() if "Pure." in (ast.get_docstring(tree) or "")
     }
     assert {module for module in claims if not is_pure(module)} == set()
 
@@ -268,7 +271,9 @@ def _may_import(found: Import) -> bool:
 
 def test_other_packages_are_imported_by_the_one_file_that_needs_them() -> None:
     foreign = [
-        found for found in ALL if not found.is_ours and found.target not in sys.stdlib_module_names
+        found
+        for found in imports()
+        if not found.is_ours and found.target not in sys.stdlib_module_names
     ]
     assert foreign
     wrong = [str(found) for found in foreign if not _may_import(found)]
@@ -278,7 +283,7 @@ def test_other_packages_are_imported_by_the_one_file_that_needs_them() -> None:
 def test_imports_stand_at_the_top_but_for_those_with_a_reason() -> None:
     late = [
         found
-        for found in ALL
+        for found in imports()
         if found.is_late
         and unit_of(found.source) not in LATE_FOLDERS
         and (unit_of(found.source), found.target) not in LATE
@@ -288,14 +293,14 @@ def test_imports_stand_at_the_top_but_for_those_with_a_reason() -> None:
 
 @pytest.mark.parametrize("exceptions", [ALLOWED_IMPURE, LATE], ids=["impure", "late"])
 def test_every_exception_is_still_needed(exceptions: dict[tuple[str, str], str]) -> None:
-    used = {(unit_of(found.source), found.target) for found in ALL}
+    used = {(unit_of(found.source), found.target) for found in imports()}
     assert exceptions.keys() - used == set()
 
 
 def test_every_module_says_what_it_is_for() -> None:
     silent = [
         module
-        for module, tree in MODULES.items()
+        for module, tree in modules().items()
         if not ast.get_docstring(tree) and not module.endswith("__main__")
     ]
     assert silent == []

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
-from openai import NotFoundError, OpenAI
 
 from tapes.canonical import HTTP_1, key_of_exchange_request
 from tapes.demo import conversation
@@ -18,10 +18,13 @@ from tapes.scanning import scan
 from tapes.tape.base import MemoryTape
 from tapes.tape.kinds import open_tape
 from tapes.tape.mending import verify
+from tests.late import late
+
+openai = late("openai")
 
 
 @contextmanager
-def server() -> Iterator[tuple[OpenAI, list[str]]]:
+def server() -> Iterator[tuple[Any, list[str]]]:
     """A model server that knows the tape and nothing else; and the keys that it was asked for."""
     tape = open_tape(conversation.TAPE)
     known = MemoryTape(tuple(tape.exchanges()))
@@ -51,7 +54,7 @@ def server() -> Iterator[tuple[OpenAI, list[str]]]:
         thread = threading.Thread(target=listening.serve_forever)
         thread.start()
         url = f"http://127.0.0.1:{listening.server_address[1]}/v1"
-        with OpenAI(base_url=url, api_key="none", max_retries=0) as sdk:
+        with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as sdk:
             yield sdk, asked
         listening.shutdown()
         thread.join()
@@ -82,7 +85,7 @@ def test_the_streams_are_on_the_tape() -> None:
 def test_the_other_ticket_is_not_on_the_tape() -> None:
     other = conversation.ticket(conversation.OTHER_TICKET)
     assert conversation.OTHER_TICKET != conversation.TICKET
-    with server() as (sdk, _), pytest.raises(NotFoundError):
+    with server() as (sdk, _), pytest.raises(openai.NotFoundError):
         list(conversation.stream(sdk, other))
 
 

@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
-from openai.types.chat import ChatCompletionMessageParam
 
 from tapes.cassette import Cassette, Play
 from tapes.errors import ForeignFile
@@ -20,10 +18,13 @@ from tapes.sending import send
 from tapes.tape.base import MemoryTape
 from tapes.tape.kinds import open_tape
 from tests.interchange.conftest import StartAimock
+from tests.late import late
 from tests.loopback import event_answer, json_answer, provider
 
+openai = late("openai")
+
 USAGE = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
-HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
+HELLO: Any = [{"role": "user", "content": "hello"}]
 
 
 def completion(text: str) -> Response:
@@ -54,11 +55,11 @@ def answer(request: Request) -> Response:
     return stream("Hi ", "there") if body.get("stream") else completion("Hi there")
 
 
-def client(url: str) -> openai.OpenAI:
+def client(url: str) -> Any:
     return openai.OpenAI(base_url=f"{url}/v1", api_key="sk-test", max_retries=0)
 
 
-def said_in_stream(at: openai.OpenAI, messages: list[ChatCompletionMessageParam]) -> str:
+def said_in_stream(at: Any, messages: Any) -> str:
     chunks = at.chat.completions.create(model="m-1", messages=messages, stream=True)
     return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
 
@@ -111,7 +112,7 @@ def test_what_aimock_recorded_of_one_message_replays_to_the_real_sdk(
 def test_a_recorded_error_is_an_error_with_its_status(
     start_aimock: StartAimock, tmp_path: Path
 ) -> None:
-    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "too much"}]
+    messages: Any = [{"role": "user", "content": "too much"}]
     with provider(answer) as at:
         url = start_aimock(tmp_path, "--record", "--provider-openai", at.url)
         with client(url) as through, pytest.raises(openai.APIStatusError):
@@ -127,12 +128,12 @@ def test_a_recorded_error_is_an_error_with_its_status(
 def test_a_recorded_conversation_is_left_out_since_its_turns_are_not_in_the_fixture(
     start_aimock: StartAimock, tmp_path: Path
 ) -> None:
-    turns: list[ChatCompletionMessageParam] = [
+    turns: Any = [
         *HELLO,
         {"role": "assistant", "content": "Hi"},
         {"role": "user", "content": "and now?"},
     ]
-    system: list[ChatCompletionMessageParam] = [{"role": "system", "content": "Be brief."}, *HELLO]
+    system: Any = [{"role": "system", "content": "Be brief."}, *HELLO]
     with provider(answer) as at:
         url = start_aimock(tmp_path, "--record", "--provider-openai", at.url)
         with client(url) as through:

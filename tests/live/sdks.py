@@ -7,12 +7,13 @@ from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any
 
-import anthropic
-import ollama
-import openai
-from google import genai
-from mistralai.client import Mistral
+from tests.late import late
 
+anthropic = late("anthropic")
+genai = late("google.genai")
+mistralai = late("mistralai.client")
+ollama = late("ollama")
+openai = late("openai")
 KEY = "sk-" + "test0123456789abcdefghij"
 Ask = Callable[[str, str], Any]
 TOOL = {
@@ -40,7 +41,7 @@ def on_a_loop(ask: Callable[[str, str], Coroutine[Any, Any, Any]]) -> Ask:
 # --- OpenAI -----------------------------------------------------------------------------------
 
 
-def openai_client(url: str) -> openai.OpenAI:
+def openai_client(url: str) -> Any:
     return openai.OpenAI(base_url=f"{url}/v1", api_key=KEY)
 
 
@@ -161,7 +162,7 @@ async def anthropic_async_stream(url: str, prompt: str) -> Any:
 # --- Google -----------------------------------------------------------------------------------
 
 
-def google_client(url: str) -> genai.Client:
+def google_client(url: str) -> Any:
     return genai.Client(api_key=KEY, http_options={"base_url": url, "api_version": "v1beta"})
 
 
@@ -195,7 +196,7 @@ async def google_async_stream(url: str, prompt: str) -> Any:
 
 
 def mistral(url: str, prompt: str) -> Any:
-    with Mistral(api_key=KEY, server_url=url) as client:
+    with mistralai.Mistral(api_key=KEY, server_url=url) as client:
         return client.chat.complete(
             model="mistral-small-latest", messages=said(prompt)
         ).model_dump()
@@ -203,14 +204,14 @@ def mistral(url: str, prompt: str) -> Any:
 
 def mistral_stream(url: str, prompt: str) -> Any:
     with (
-        Mistral(api_key=KEY, server_url=url) as client,
+        mistralai.Mistral(api_key=KEY, server_url=url) as client,
         client.chat.stream(model="mistral-small-latest", messages=said(prompt)) as stream,
     ):
         return [event.data.model_dump() for event in stream]
 
 
 async def mistral_async(url: str, prompt: str) -> Any:
-    async with Mistral(api_key=KEY, server_url=url) as client:
+    async with mistralai.Mistral(api_key=KEY, server_url=url) as client:
         answer = await client.chat.complete_async(
             model="mistral-small-latest", messages=said(prompt)
         )
@@ -250,6 +251,13 @@ def litellm() -> Any:
     # It would fetch a list of prices from afar.
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     return importlib.import_module("litellm")
+
+
+def import_all() -> None:
+    """Import every library, as programs do before a tape is in use."""
+    for name in ("anthropic", "google.genai", "mistralai.client", "ollama", "openai"):
+        importlib.import_module(name)
+    litellm()
 
 
 def through_litellm(url: str, prompt: str) -> dict[str, Any]:

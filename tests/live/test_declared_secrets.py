@@ -4,13 +4,15 @@ import json
 from pathlib import Path
 
 import httpx
-import openai
 import pytest
 
 from tapes.store.sqlite import open_sqlite
 from tests.cli.test_api import ALL, up
 from tests.commands import typed
+from tests.late import late
 from tests.servers import answer, chunks, serving
+
+openai = late("openai")
 
 ASKED, ANSWERED, SENT = (
     "acme_asked0123456789abcd",

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 import tapes
 from tapes import CassetteMiss
 from tapes.errors import IncompleteRecording
 from tests.live.conftest import Provider
-from tests.live.sdks import KEY, SDKS, Ask, forget_clients, litellm, openai_client, said
+from tests.live.sdks import KEY, SDKS, Ask, forget_clients, import_all, openai, openai_client, said
 from tests.servers import closed_port
 
 # What the SDKs do with their own dependencies and connections is not ours to mend.
@@ -31,7 +30,7 @@ def ask(request: pytest.FixtureRequest) -> Ask:
 @pytest.fixture(scope="module", autouse=True)
 def _forget_clients() -> Iterator[None]:
     """Collect what an SDK left open here, where nobody minds, and not in somebody else's test."""
-    litellm()  # before a tape is in use, as programs import it
+    import_all()
     yield
     forget_clients()
     with warnings.catch_warnings():

@@ -9,18 +9,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import anthropic
-import ollama
-import openai
 import pytest
-from google import genai
-from google.genai import errors as genai_errors
-from google.genai import types
-from mistralai.client import Mistral
 
 from tests.commands import environment
 from tests.live.conftest import Provider
-from tests.live.sdks import forget_clients, litellm_chat
+from tests.live.sdks import (
+    anthropic,
+    forget_clients,
+    genai,
+    litellm_chat,
+    mistralai,
+    ollama,
+    openai,
+)
 from tests.proxies import proxying
 
 KEY = "sk-0123456789abcdefghijklmnopq"
@@ -32,7 +33,7 @@ CLIENTS: dict[str, Callable[[str], Any]] = {
     "anthropic": lambda base: anthropic.Anthropic(base_url=f"{base}/anthropic", api_key=KEY),
     "gemini": lambda base: genai.Client(
         api_key=KEY,
-        http_options=types.HttpOptions(base_url=f"{base}/gemini", api_version="v1beta"),
+        http_options=genai.types.HttpOptions(base_url=f"{base}/gemini", api_version="v1beta"),
     ),
     "ollama": lambda base: ollama.Client(f"{base}/ollama"),
 }
@@ -128,7 +129,6 @@ PLACES = {
     "ollama chat": "messages[0].content",
     "ollama chat, streamed": "messages[0].content",
 }
-ERRORS = (openai.APIError, anthropic.APIError, genai_errors.APIError, ollama.ResponseError)
 
 
 @pytest.mark.row("N15")
@@ -139,8 +139,9 @@ def test_an_sdk_shows_the_diagnosis_of_a_miss_and_asks_once(
     tape = tmp_path / "t.jsonl"
     with proxying(None, tape, "record", upstreams=dict.fromkeys(CLIENTS, provider.url)) as proxy:
         called(name, proxy.address)
+    errors = (openai.APIError, anthropic.APIError, genai.errors.APIError, ollama.ResponseError)
     with proxying(None, tape, upstreams=dict.fromkeys(CLIENTS, NOBODY)) as proxy:
-        with pytest.raises(ERRORS) as caught:
+        with pytest.raises(errors) as caught:
             called(name, proxy.address, "goodbye")
         assert proxy.desk.requests == 1
     message = str(caught.value)
@@ -150,7 +151,7 @@ def test_an_sdk_shows_the_diagnosis_of_a_miss_and_asks_once(
 
 
 def mistral_chat(base: str) -> None:
-    with Mistral(api_key="k" * 32, server_url=f"{base}/mistral") as client:
+    with mistralai.Mistral(api_key="k" * 32, server_url=f"{base}/mistral") as client:
         client.chat.complete(model="m", messages=messages("hello"))
 
 

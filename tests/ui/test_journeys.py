@@ -4,12 +4,15 @@ import re
 from urllib.parse import quote
 
 import httpx
-import openai
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.late import late
+
 from .conftest import Open, press
 from .whole import TAPE
+
+openai = late("openai")
 
 INVOICE = "The invoice test fails: it expects 42.00 and gets 41.99. Mend it."
 LISBON = "I fly to Lisbon tomorrow. Do I need an umbrella?"
