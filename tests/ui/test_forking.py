@@ -44,8 +44,8 @@ def test_a_turn_is_forked_by_mouse(
     assert faults(page) == []
 
 
-def test_a_turn_is_forked_by_keys_alone(everywhere: dict[str, str], open_page: Open) -> None:
-    page = open_page(everywhere["api"])
+def test_a_turn_is_forked_by_keys_alone(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"])
     row = page.get_by_role("row").filter(has_text=INVOICE)
     expect(row).to_be_visible()
     for _ in range(page.get_by_role("row").count()):
@@ -75,9 +75,9 @@ def test_a_turn_is_forked_by_keys_alone(everywhere: dict[str, str], open_page: O
 
 
 def test_the_call_that_is_selected_is_the_one_that_is_forked_from(
-    everywhere: dict[str, str], open_page: Open
+    addresses: dict[str, str], open_page: Open
 ) -> None:
-    page = open_page(everywhere["api"])
+    page = open_page(addresses["api"])
     page.get_by_role("row").filter(has_text=INVOICE).get_by_role("link").click()
     card = page.get_by_role("article", name="Turn 1")
     card.get_by_role("button", name=re.compile("claude-sonnet-4-5")).nth(1).click()

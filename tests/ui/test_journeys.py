@@ -224,6 +224,7 @@ def test_the_api_reference_is_served_from_here(addresses: dict[str, str], open_p
     expect(page.get_by_text("/v1/sessions", exact=True).first).to_be_visible()
 
 
+@pytest.mark.parametrize("from_nothing", ["sqlite", "postgres"], indirect=True)
 def test_the_first_five_minutes(from_nothing: dict[str, str], open_page: Open) -> None:
     page = open_page(from_nothing["api"])
     expect(page.get_by_role("heading", name="Nothing was captured yet")).to_be_visible()

@@ -8,9 +8,9 @@ from .conftest import Open, faults, press
 
 
 def test_a_row_of_spans_says_what_was_asked_and_answered(
-    everywhere: dict[str, str], open_page: Open
+    addresses: dict[str, str], open_page: Open
 ) -> None:
-    page = open_page(everywhere["api"], "#/spans?q=tool:Edit")
+    page = open_page(addresses["api"], "#/spans?q=tool:Edit")
     row = page.get_by_role("row").nth(1)
     expect(row).to_contain_text("shop/invoice.py")
     expect(row).to_contain_text("1 replacement")
@@ -36,9 +36,9 @@ def test_what_rows_say_is_read_after_the_rows_and_for_each_page(
 
 
 def test_spans_of_a_trace_are_told_apart_and_found_by_what_they_did(
-    everywhere: dict[str, str], open_page: Open
+    addresses: dict[str, str], open_page: Open
 ) -> None:
-    page = open_page(everywhere["api"], "#/trace/trc_sample-coding-1")
+    page = open_page(addresses["api"], "#/trace/trc_sample-coding-1")
     row = page.get_by_role("treeitem").filter(has_text="pytest -q tests/test_invoice.py")
     expect(row).to_contain_text("Bash")
     page.get_by_label("Filter spans").fill("grep round")
@@ -118,9 +118,9 @@ def test_space_presses_what_has_the_focus(addresses: dict[str, str], open_page: 
 
 
 def test_the_overview_sums_up_and_leads_to_the_spans_behind_each_number(
-    everywhere: dict[str, str], open_page: Open
+    addresses: dict[str, str], open_page: Open
 ) -> None:
-    page = open_page(everywhere["api"], "#/overview?q=model:claude-sonnet-4-5%20OR%20model:gpt-4o")
+    page = open_page(addresses["api"], "#/overview?q=model:claude-sonnet-4-5%20OR%20model:gpt-4o")
     models = page.get_by_role("table").filter(has_text="Model").first
     expect(models.get_by_role("row").filter(has_text="claude-sonnet-4-5")).to_contain_text("$0.026")
     errors = page.get_by_role("table").filter(has_text="Times")
@@ -157,9 +157,9 @@ def test_an_overview_of_nothing_says_what_to_do(addresses: dict[str, str], open_
 
 
 def test_filters_at_the_side_take_values_in_and_leave_them_out(
-    everywhere: dict[str, str], open_page: Open
+    addresses: dict[str, str], open_page: Open
 ) -> None:
-    page = open_page(everywhere["api"])
+    page = open_page(addresses["api"])
     page.get_by_role("button", name="Filters", exact=True).click()
     side = page.get_by_role("complementary", name="Quick filters")
     side.get_by_role("button", name="gpt-4o-mini").first.click()
@@ -221,9 +221,9 @@ def test_lists_fit_a_narrow_window_where_nobody_chose_their_columns(
 
 
 def test_a_span_that_came_as_a_record_shows_it_in_place_of_bytes(
-    everywhere: dict[str, str], open_page: Open
+    addresses: dict[str, str], open_page: Open
 ) -> None:
-    page = open_page(everywhere["api"], "#/traces?q=missing:>0")
+    page = open_page(addresses["api"], "#/traces?q=missing:>0")
     page.get_by_role("row").nth(1).get_by_role("link").click()
     expect(page.get_by_role("heading", name="plan the journey").first).to_be_visible()
     expect(page.get_by_role("tab")).to_have_text(["Rendered", "JSON", "Record"])
@@ -243,9 +243,9 @@ def test_an_address_without_an_id_is_no_failure(addresses: dict[str, str], open_
 
 
 def test_an_agent_shows_what_it_did_in_sum_what_it_was_given_and_said_last(
-    everywhere: dict[str, str], open_page: Open
+    addresses: dict[str, str], open_page: Open
 ) -> None:
-    page = open_page(everywhere["api"], "#/trace/trc_sample-coding-1")
+    page = open_page(addresses["api"], "#/trace/trc_sample-coding-1")
     selected = page.get_by_role("region", name="The selected span")
     expect(selected).to_contain_text("7 calls, 6 tools, 1 error")
     expect(selected.get_by_text("The invoice test fails: it expects 42.00")).to_be_visible()
