@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import gzip
 import http.client
 import json
 import threading
@@ -266,6 +267,31 @@ def test_a_service_that_fails_makes_a_failed_result_that_names_it(
     assert result["isError"] is True
     assert "summary.run of cassette summary" in result["content"][0]["text"]
     assert words in result["content"][0]["text"]
+
+
+@pytest.mark.row("C9")
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (200, gzip.compress(b'{"a": 1}'), '{"a":1}'),
+        (500, gzip.compress(b"broken"), "500 OK: broken"),
+        (200, gzip.compress(b'{"a": 1}')[:-6], "cut short"),
+        (200, b'{"a": 1}', "is not gzip"),
+        (200, gzip.compress(b" " * (8 * 1024 * 1024 + 1)), "more than 8388608"),
+    ],
+    ids=["result", "error", "cut", "not coded", "bomb"],
+)
+def test_an_answer_that_is_coded_although_nobody_asked_is_read(
+    status: int, body: bytes, said: str
+) -> None:
+    def script(_: Received, wire: Wire) -> None:
+        wire.head(status, [("Content-Encoding", "gzip"), ("Content-Length", str(len(body)))])
+        wire.send(body)
+
+    with hosted(with_tool(OBJECT), script) as (host, _):
+        result = call(host)["result"]
+    assert said in result["content"][0]["text"]
+    assert ("structuredContent" in result) is (said == '{"a":1}')
 
 
 @pytest.mark.row("C9", "C8")
