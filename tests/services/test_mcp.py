@@ -362,11 +362,13 @@ def test_a_lenient_host_calls_tools_with_path_and_query() -> None:
     del operation["requestBody"]
     tree = document({"/api/summary/items/{id}": {"get": operation}})
     with hosted(tree, lenient_tools=True) as (host, service):
-        assert "result" in call(host, {"id": "../a b", "q": 5}, name="summary.get")
-        assert service.last.target == "/api/summary/items/..%2Fa%20b?q=5"
+        assert "result" in call(host, {"id": "a/b c", "q": 5}, name="summary.get")
+        assert service.last.target == "/api/summary/items/a%2Fb%20c?q=5"
         assert service.last.method == "GET"
         assert service.last.header("content-type") is None
-        assert call(host, {"id": ".."}, name="summary.get")["error"]["code"] == -32602
+        for leads_out in ("..", "../a", "..;a"):
+            refused = call(host, {"id": leads_out}, name="summary.get")
+            assert refused["error"]["code"] == -32602
 
 
 # --- time -------------------------------------------------------------------------------------
