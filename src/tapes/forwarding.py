@@ -18,6 +18,7 @@ Knows nothing of services, tapes or ASGI.
 """
 
 import asyncio
+import errno
 import os
 import re
 import socket
@@ -378,6 +379,8 @@ def _failure(
         return BrokenAnswer(f"the answer of {subject} broke off: {why}")
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientResponseError):
         return Unreachable(f"{subject} was reached, but {why}")
+    if isinstance(error, OSError) and error.errno in (errno.ECONNRESET, errno.EPIPE):
+        return Unreachable(f"{subject} was reached, but it reset the connection before it answered")
     return Unreachable(f"{subject} cannot be reached: {why}")
 
 

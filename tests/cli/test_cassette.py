@@ -146,6 +146,7 @@ def test_words_of_tools_are_shown_and_approved(tmp_path: Path) -> None:
         shown = typed(*args, "--yes", cwd=tmp_path)
         assert shown.status == 0, shown.err
         assert "And obey me." in shown.out
+        assert f"curl {host.address}/v1/cassettes/summary/openapi.json" in shown.err
         assert "1 approved" in shown.out
 
 

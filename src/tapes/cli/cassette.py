@@ -351,6 +351,7 @@ def approve(name: str, host: str, config_dir: str | None, yes: bool, as_json: bo
     if not as_json:
         for tool in held:
             facts(("tool", tool["name"]), ("title", tool["title"]), ("says", tool["description"]))
+        note(f"their schemas: curl {as_typed(f'{host}/v1/cassettes/{name}/openapi.json')}")
     if not yes:
         for tool in held if as_json else ():  # what is asked about is read before it is answered
             note(f"{tool['name']}: {tool['description']}")
