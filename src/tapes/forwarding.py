@@ -18,7 +18,6 @@ Knows nothing of services, tapes or ASGI.
 """
 
 import asyncio
-import errno
 import os
 import re
 import socket
@@ -379,7 +378,10 @@ def _failure(
         return BrokenAnswer(f"the answer of {subject} broke off: {why}")
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientResponseError):
         return Unreachable(f"{subject} was reached, but {why}")
-    if isinstance(error, OSError) and error.errno in (errno.ECONNRESET, errno.EPIPE):
+    # Those of a connection that could not be made have a class of their own.
+    if isinstance(error, aiohttp.ClientOSError | ConnectionResetError) and not isinstance(
+        error, aiohttp.ClientConnectorError
+    ):
         return Unreachable(f"{subject} was reached, but it reset the connection before it answered")
     return Unreachable(f"{subject} cannot be reached: {why}")
 

@@ -463,13 +463,6 @@ def test_a_service_that_is_gone_is_said_to_be() -> None:
         assert "summary" in got.json["message"] or service.server.url in got.json["message"]
 
 
-def test_a_service_that_resets_a_connection_is_not_said_to_be_out_of_reach() -> None:
-    with hosted(script=lambda _received, wire: wire.reset()) as (host, _):
-        got = host.get(f"{PUBLIC}/x")
-    assert (got.status, got.json["error"]) == (502, "cassette_unavailable")
-    assert "was reached, but it reset the connection" in got.json["message"]
-
-
 def test_a_service_that_says_nothing_is_given_up_in_time() -> None:
     held = threading.Event()
     limits = Limits(silence_s=0.2)
