@@ -70,6 +70,6 @@ def test_who_resets_a_connection_in_the_middle_of_an_upload_is_not_said_to_be_ou
 
         peer = threading.Thread(target=resets)
         peer.start()
-        with pytest.raises(Unreachable, match="was reached, but it (reset|closed)"):
+        with pytest.raises(Unreachable, match=r"was reached, but it (reset|closed)"):
             asyncio.run(ask())
         peer.join()
