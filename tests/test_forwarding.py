@@ -73,3 +73,18 @@ def test_who_resets_a_connection_in_the_middle_of_an_upload_is_not_said_to_be_ou
         with pytest.raises(Unreachable, match=r"was reached, but it (reset|closed)"):
             asyncio.run(ask())
         peer.join()
+
+
+@pytest.mark.parametrize("port", ["65536", "99999", "9" * 40])
+def test_a_port_that_there_cannot_be_is_out_of_reach(port: str) -> None:
+    async def ask() -> None:
+        sender = Sender(OneAddress())
+        await sender.open()
+        try:
+            async with sender.ask("GET", f"http://127.0.0.1:{port}", b"/", []):
+                raise AssertionError("there is no answer")
+        finally:
+            await sender.close()
+
+    with pytest.raises(Unreachable, match="cannot be reached"):
+        asyncio.run(ask())

@@ -311,8 +311,12 @@ class Sender:
             timeout = self._timeouts[patience] = aiohttp.ClientTimeout(
                 total=None, sock_connect=patience.connect_s, sock_read=patience.silence_s
             )
-        url = _url(origin, _UNSAFE.sub(_escaped, target).decode())
-        if not self._gate.addresses(url.raw_host or ""):
+        try:
+            url = _url(origin, _UNSAFE.sub(_escaped, target).decode())
+            host = url.raw_host or ""
+        except ValueError as error:  # a port that there cannot be
+            raise _failure(error, origin, answered=False) from error
+        if not self._gate.addresses(host):
             raise Unreachable(f"{origin} is not asked: its host has no address that may be asked")
         try:
             asked = session.request(
