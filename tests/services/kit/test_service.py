@@ -124,8 +124,29 @@ def test_a_tool_that_no_host_can_offer_stops_the_start() -> None:
 
     with pytest.raises(RefusedService):
         service.check()
-    with pytest.raises(RefusedService):
+    with pytest.raises(SystemExit, match="list"):
         service.run()
+
+
+@pytest.mark.row("C11", "C14")
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, "CASSETTE_KEY is missing"),
+        ({"CASSETTE_KEY": "sk-1", "CASSETTE_LISTEN": "here"}, "CASSETTE_LISTEN=127.0.0.1:9999"),
+        ({"CASSETTE_KEY": "sk-1", "CASSETTE_LISTEN": "127.0.0.1:65536"}, "no address to listen on"),
+    ],
+)
+def test_what_keeps_a_service_from_starting_ends_it_in_words(
+    environ: dict[str, str], said: str
+) -> None:
+    key = setting("key", secret=True, required=True)
+    declared = Manifest(name="words", version="1", core="v1", config=(key,))
+    with pytest.raises(SystemExit) as ended:
+        Service(declared, environ=environ).run()
+    assert said in str(ended.value.code)
+    assert "sk-1" not in str(ended.value.code)
+    assert ended.value.__suppress_context__
 
 
 @pytest.mark.row("C14")

@@ -245,18 +245,27 @@ class Service:
         return function
 
     def run(self) -> None:
-        """Serve on `CASSETTE_LISTEN` (127.0.0.1:9999 if not said) until told to stop."""
+        """Serve on `CASSETTE_LISTEN` (127.0.0.1:9999 if not said) until told to stop.
+
+        What keeps the service from starting ends the program, in words for whoever deploys it.
+        """
+        try:
+            host, port = self._ready()
+        except TapesError as error:
+            raise SystemExit(str(error)) from None
+        uvicorn.run(self.app, host=host, port=port, access_log=False)
+
+    def _ready(self) -> tuple[str, int]:
+        """Where to listen, once all is well. Raises BadSetting, RefusedService."""
         host, _, port = self._environ.get("CASSETTE_LISTEN", LISTEN).rpartition(":")
-        if not port.isdecimal():
+        if not port.isdecimal() or int(port) > 65535:
             raise BadSetting(
                 "CASSETTE_LISTEN is no address to listen on",
                 f"for example: CASSETTE_LISTEN={LISTEN}",
             )
         self.check()
         _ = self.settings
-        uvicorn.run(
-            self.app, host=host.strip("[]") or "127.0.0.1", port=int(port), access_log=False
-        )
+        return host.strip("[]") or "127.0.0.1", int(port)
 
 
 async def _bad_request(_request: Request, error: Exception) -> Response:
