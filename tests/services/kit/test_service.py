@@ -93,6 +93,27 @@ def test_the_document_carries_the_manifest_and_the_services_own_api_alone(tmp_pa
     assert [tool.full_name for tool in admitted.tools] == ["words.count_words"]
 
 
+class Node(BaseModel):
+    value: int
+    below: "list[Node]" = []
+
+
+@pytest.mark.row("C9", "C14")
+def test_the_arguments_of_a_tool_stand_at_the_top_of_its_schema() -> None:
+    service = Service(Manifest(name="trees", version="1", core="v1"), environ={})
+
+    @service.tool("count")
+    def count(asked: Node) -> Words:
+        return Words(words=asked.value)
+
+    (tool,) = service.check().tools
+    assert set(tool.input_schema["properties"]) == {"value", "below"}
+    assert tool.input_schema["required"] == ["value"]
+    assert "$ref" not in tool.input_schema
+    assert tool.input_schema["properties"]["below"]["items"] == {"$ref": "#/$defs/Node"}
+    assert service.document() == service.document()
+
+
 def test_an_installation_has_a_name_of_its_own(tmp_path: Path) -> None:
     service = words_service(tmp_path, CASSETTE_NAME="other-words")
     assert service.prefix == "/api/other-words"

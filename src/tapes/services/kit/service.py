@@ -8,6 +8,7 @@ Rule 4: a service that could not be admitted does not start.
 """
 
 import asyncio
+import copy
 import functools
 import hashlib
 import inspect
@@ -210,10 +211,12 @@ class Service:
 
     def document(self) -> dict[str, Any]:
         """The OpenAPI document, with the manifest in it."""
-        return {
-            **self.app.openapi(),
-            EXTENSION: json.loads(manifests.canonical_text(self.manifest)),
-        }
+        found = copy.deepcopy(self.app.openapi())
+        for item in found.get("paths", {}).values():
+            for operation in item.values():
+                if TOOL in operation:
+                    _spell_out_arguments(operation, found.get("components", {}))
+        return {**found, EXTENSION: json.loads(manifests.canonical_text(self.manifest))}
 
     async def _openapi(self, request: Request) -> Response:
         body = json.dumps(self.document()).encode()
@@ -266,6 +269,19 @@ class Service:
         self.check()
         _ = self.settings
         return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _spell_out_arguments(operation: dict[str, Any], components: dict[str, Any]) -> None:
+    """Put the schema of a tool's arguments in the place of a reference to it.
+
+    Clients look for `properties` at the top of an input schema: where a reference stands, they
+    send every argument as a text, or tell the model of none.
+    """
+    for media in operation.get("requestBody", {}).get("content", {}).values():
+        target = media.get("schema", {}).get("$ref", "")
+        named = components.get("schemas", {}).get(target.removeprefix("#/components/schemas/"))
+        if named is not None:
+            media["schema"] = copy.deepcopy(named)
 
 
 async def _bad_request(_request: Request, error: Exception) -> Response:
