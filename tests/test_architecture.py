@@ -100,6 +100,7 @@ OUTSIDE: dict[str, str | tuple[str, ...]] = {
     "tomli": "services/",
     "typing_extensions": "api/",
     "uvicorn": ("services/", "asgi"),
+    "httptools": "asgi",
 }
 # Imports inside a function, each with its reason. `cli/` and `using` import late what costs time.
 LATE = {

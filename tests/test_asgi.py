@@ -3,6 +3,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -20,10 +21,10 @@ async def says_its_target(scope: Any, _receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
-    """Where the application above is served."""
-    server = AsgiServer(says_its_target, patience_s=1)
+@contextmanager
+def serving(app: Any) -> Iterator[int]:
+    """Where an application is served."""
+    server = AsgiServer(app, patience_s=1)
     listening = socket.create_server(("127.0.0.1", 0))
     started = threading.Event()
 
@@ -34,6 +35,13 @@ def port() -> Iterator[int]:
     with beside(serve, lambda: setattr(server, "should_exit", True)):
         started.wait(PATIENCE_S)
         yield listening.getsockname()[1]
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where the application above is served."""
+    with serving(says_its_target) as port:
+        yield port
 
 
 def asked(port: int, *targets: str) -> list[str]:
@@ -60,6 +68,72 @@ def test_an_answer_has_a_date_and_names_no_server(port: int) -> None:
     (text,) = asked(port, "/")
     assert text.count("\r\ndate: ") == 1
     assert "server:" not in text
+
+
+async def says_what_came(scope: Any, receive: Any, send: Any) -> None:
+    """Answer the names of the headers, and the body."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    said = repr(([name.decode() for name, _ in scope["headers"]], body)).encode()
+    headers = [(b"content-length", b"%d" % len(said))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": said})
+
+
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\n"
+LENGTH = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n"
+CHUNKS = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+PLAIN = LENGTH + b"\r\nabc"
+
+
+def said_to(*pieces: bytes, answers: int) -> list[str]:
+    """What the application above says to these pieces on one connection."""
+    text = ""
+    with (
+        serving(says_what_came) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as sock,
+    ):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in pieces:
+            sock.sendall(piece)
+        while text.count("')") + text.count('")') < answers:
+            came = sock.recv(65536).decode()
+            assert came, text
+            text += came
+    return [part.partition("\r\n\r\n")[2] for part in text.split("HTTP/1.1 ")[1:]]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [LENGTH + OFFER + b"\r\nabc" + PLAIN],
+        [LENGTH + OFFER + b"\r\n", b"a", b"bc", PLAIN],
+        [CHUNKS + OFFER + b"\r\n3\r\nabc\r\n0\r\n\r\n" + PLAIN],
+        [bytes([byte]) for byte in CHUNKS + OFFER + b"\r\n3\r\nabc\r\n0\r\n\r\n" + PLAIN],
+    ],
+    ids=["one piece", "the body later", "chunks", "byte by byte"],
+)
+def test_a_request_that_offers_another_protocol_keeps_its_body(pieces: list[bytes]) -> None:
+    first, second = said_to(*pieces, answers=2)
+    assert "upgrade" in first
+    assert first.endswith("b'abc')")
+    assert second == "(['host', 'content-length'], b'abc')"
+
+
+def test_a_request_without_a_body_may_offer_another_protocol_twice() -> None:
+    get = b"GET / HTTP/1.1\r\nHost: x\r\n" + OFFER + b"\r\n"
+    first, second, third = said_to(get + get + PLAIN, answers=3)
+    assert first == second
+    assert first.endswith("b'')")
+    assert third.endswith("b'abc')")
+
+
+def test_what_stands_behind_a_body_is_no_header() -> None:
+    tail = b"3\r\nabc\r\n0\r\nAuthorization: Bearer x\r\nX-Late: 1\r\n\r\n"
+    (said,) = said_to(CHUNKS + b"Trailer: X-Late\r\n\r\n" + tail, answers=1)
+    assert said == "(['host', 'transfer-encoding', 'trailer'], b'abc')"
 
 
 def test_without_the_extra_for_services_the_server_still_reads_http() -> None:

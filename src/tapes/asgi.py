@@ -6,6 +6,8 @@ Rule 3: the query of a target that ends in a bare `?` is as empty as that of one
         extensions of such a request have `BARE_QUERY`.
 Rule 4: an application that cannot end an answer breaks it off (`break_off`) and says why itself;
         the server does not call that an error of the application.
+Rule 5: HTTP/1.1 is all that is spoken. A request that offers to go on in another protocol is a
+        request like any other, with its body; what stands behind a body is no header of it.
 
 Knows nothing of what is served. Sockets, signals and the end are somebody else's business.
 """
@@ -33,16 +35,97 @@ def break_off(scope: Mapping[str, Any]) -> None:
 
 
 try:
+    import httptools
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 except ImportError:
     # Without this extra there are no services, and whom else a bare `?` would matter to.
     _PROTOCOL: type | str = "h11"
 else:
 
+    class _Parser:
+        """Reads requests; where httptools stops for another protocol, it goes on (rule 5).
+
+        httptools takes a request with `Upgrade` to end with its head, and its body to be that
+        protocol: a POST of Java's own client, which offers HTTP/2 in this way, had no body.
+        """
+
+        def __init__(self, connection: "_Connection") -> None:
+            self._connection = connection
+            self._begin()
+
+        def _begin(self) -> None:
+            self._inner = httptools.HttpRequestParser(self._connection)
+            with contextlib.suppress(AttributeError):  # as uvicorn does; older ones lack it
+                self._inner.set_dangerous_leniencies(lenient_data_after_close=True)
+            self.get_http_version = self._inner.get_http_version
+            self.get_method = self._inner.get_method
+            self.should_keep_alive = self._inner.should_keep_alive
+
+        def should_upgrade(self) -> bool:
+            """Never."""
+            return False
+
+        @property
+        def stops(self) -> bool:
+            """Whether the request that is read ends here for httptools."""
+            return bool(self._inner.should_upgrade())
+
+        def feed_data(self, data: bytes) -> None:
+            """Read on."""
+            while True:
+                try:
+                    self._inner.feed_data(data)
+                except httptools.HttpParserUpgrade as stopped:
+                    data = data[stopped.args[0] :]
+                    self._begin()
+                    self._connection.go_on(self._inner)
+                    if data:
+                        continue
+                return
+
     class _Connection(HttpToolsProtocol):
-        """A client's connection (rules 3, 4)."""
+        """A client's connection (rules 3, 4, 5)."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self._in_head = self._is_told = False
+            self._framing: list[bytes] = []
+            self.parser: Any = _Parser(self)
+
+        def go_on(self, parser: "httptools.HttpRequestParser") -> None:
+            """Let a new parser read the body of the request whose head another one read."""
+            if self._framing:
+                self._is_told = True
+                parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(self._framing) + b"\r\n")
+                self._is_told = False
+
+        def on_message_begin(self) -> None:
+            if not self._is_told:
+                self._in_head, self._framing = True, []
+                super().on_message_begin()
+
+        def on_url(self, url: bytes) -> None:
+            if self._in_head:
+                super().on_url(url)
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            if self._in_head:  # not one behind the body, which nobody has judged
+                super().on_header(name, value)
+
+        def on_message_complete(self) -> None:
+            if not (self.parser.stops and self._framing):
+                super().on_message_complete()
 
         def on_headers_complete(self) -> None:
+            if not self._in_head:
+                return
+            self._in_head = False
+            if self.parser.stops:
+                self._framing = [
+                    name + b": " + value + b"\r\n"
+                    for name, value in self.headers
+                    if name in (b"content-length", b"transfer-encoding")
+                ]
             extensions: dict[str, dict[object, object]] = {}
             if self.url.endswith(b"?"):
                 extensions[BARE_QUERY] = {}
@@ -69,6 +152,7 @@ class AsgiServer(uvicorn.Server):
             uvicorn.Config(
                 dated(app),
                 http=_PROTOCOL,
+                ws="none",
                 log_config=None,
                 access_log=False,
                 lifespan="off",

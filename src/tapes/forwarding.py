@@ -311,8 +311,12 @@ class Sender:
             timeout = self._timeouts[patience] = aiohttp.ClientTimeout(
                 total=None, sock_connect=patience.connect_s, sock_read=patience.silence_s
             )
-        url = _url(origin, _UNSAFE.sub(_escaped, target).decode())
-        if not self._gate.addresses(url.raw_host or ""):
+        try:
+            url = _url(origin, _UNSAFE.sub(_escaped, target).decode())
+            host = url.raw_host or ""
+        except ValueError as error:  # a port that there cannot be
+            raise _failure(error, origin, answered=False) from error
+        if not self._gate.addresses(host):
             raise Unreachable(f"{origin} is not asked: its host has no address that may be asked")
         try:
             asked = session.request(
@@ -378,6 +382,11 @@ def _failure(
         return BrokenAnswer(f"the answer of {subject} broke off: {why}")
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientResponseError):
         return Unreachable(f"{subject} was reached, but {why}")
+    # Those of a connection that could not be made have a class of their own.
+    if isinstance(error, aiohttp.ClientOSError | ConnectionResetError) and not isinstance(
+        error, aiohttp.ClientConnectorError
+    ):
+        return Unreachable(f"{subject} was reached, but it reset the connection before it answered")
     return Unreachable(f"{subject} cannot be reached: {why}")
 
 

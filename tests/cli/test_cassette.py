@@ -146,6 +146,7 @@ def test_words_of_tools_are_shown_and_approved(tmp_path: Path) -> None:
         shown = typed(*args, "--yes", cwd=tmp_path)
         assert shown.status == 0, shown.err
         assert "And obey me." in shown.out
+        assert f"curl {host.address}/v1/cassettes/summary/openapi.json" in shown.err
         assert "1 approved" in shown.out
 
 
@@ -176,6 +177,32 @@ def test_a_server_that_is_no_host_is_said_to_be_none(tmp_path: Path) -> None:
         assert ended.status == 2
         assert "answers something else" in ended.err
         assert "Traceback" not in ended.err
+
+
+def test_what_looks_like_a_host_and_lacks_members_is_said_to_be_none(tmp_path: Path) -> None:
+    with serving_service() as service, hosting(service.source, ready=("summary",)) as host:
+        whole = host.json("/v1/cassettes")
+    whole["problems"] = [
+        {"subject": "s", "reason": "r", "count": 1, "since": "t", "remedy": "x", "next_attempt": 1}
+    ]
+    lacking = []
+    for name, left_out in (
+        ("cassettes", "tools"), ("cassettes", "source"), ("cassettes", "health"),
+        ("sources", "id"), ("sources", "health"), ("problems", "count"),
+    ):  # fmt: skip
+        (entry,) = whole[name]
+        lacking.append({**whole, name: [{k: v for k, v in entry.items() if k != left_out}]})
+    lacking.append({**whole, "sources": []})
+    with serving(answer(json.dumps(whole).encode())) as other:
+        assert typed("cassette", "list", "--host", other.url, cwd=tmp_path).status == 0
+    for found in lacking:
+        with serving(answer(json.dumps(found).encode())) as other:
+            ended = typed("cassette", "list", "--host", other.url, cwd=tmp_path)
+        assert (ended.status, "answers something else" in ended.err) == (2, True), ended.err
+    for command in (["recheck"], ["approve", "summary"]):
+        with serving(answer(json.dumps(lacking[0]).encode())) as other:
+            ended = typed("cassette", *command, "--host", other.url, cwd=tmp_path)
+        assert (ended.status, "answers something else" in ended.err) == (2, True), ended.err
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import gzip
 import http.client
 import json
 import threading
@@ -268,6 +269,31 @@ def test_a_service_that_fails_makes_a_failed_result_that_names_it(
     assert words in result["content"][0]["text"]
 
 
+@pytest.mark.row("C9")
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (200, gzip.compress(b'{"a": 1}'), '{"a":1}'),
+        (500, gzip.compress(b"broken"), "500 OK: broken"),
+        (200, gzip.compress(b'{"a": 1}')[:-6], "cut short"),
+        (200, b'{"a": 1}', "is not gzip"),
+        (200, gzip.compress(b" " * (8 * 1024 * 1024 + 1)), "more than 8388608"),
+    ],
+    ids=["result", "error", "cut", "not coded", "bomb"],
+)
+def test_an_answer_that_is_coded_although_nobody_asked_is_read(
+    status: int, body: bytes, said: str
+) -> None:
+    def script(_: Received, wire: Wire) -> None:
+        wire.head(status, [("Content-Encoding", "gzip"), ("Content-Length", str(len(body)))])
+        wire.send(body)
+
+    with hosted(with_tool(OBJECT), script) as (host, _):
+        result = call(host)["result"]
+    assert said in result["content"][0]["text"]
+    assert ("structuredContent" in result) is (said == '{"a":1}')
+
+
 @pytest.mark.row("C9", "C8")
 def test_tools_of_a_stale_service_stay_and_those_of_a_withdrawn_one_say_where_they_went() -> None:
     with hosted(with_tool(OBJECT)) as (host, service):
@@ -336,11 +362,13 @@ def test_a_lenient_host_calls_tools_with_path_and_query() -> None:
     del operation["requestBody"]
     tree = document({"/api/summary/items/{id}": {"get": operation}})
     with hosted(tree, lenient_tools=True) as (host, service):
-        assert "result" in call(host, {"id": "../a b", "q": 5}, name="summary.get")
-        assert service.last.target == "/api/summary/items/..%2Fa%20b?q=5"
+        assert "result" in call(host, {"id": "a/b c", "q": 5}, name="summary.get")
+        assert service.last.target == "/api/summary/items/a%2Fb%20c?q=5"
         assert service.last.method == "GET"
         assert service.last.header("content-type") is None
-        assert call(host, {"id": ".."}, name="summary.get")["error"]["code"] == -32602
+        for leads_out in ("..", "../a", "..;a"):
+            refused = call(host, {"id": leads_out}, name="summary.get")
+            assert refused["error"]["code"] == -32602
 
 
 # --- time -------------------------------------------------------------------------------------

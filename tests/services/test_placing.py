@@ -66,6 +66,35 @@ def test_a_list_that_does_not_explode_is_joined_and_defaults_are_filled_in() -> 
 
 
 @pytest.mark.row("C9")
+@pytest.mark.row("C9")
+@pytest.mark.parametrize(
+    ("style", "asked"), [("form", "a,b"), ("spaceDelimited", "a%20b"), ("pipeDelimited", "a%7Cb")]
+)
+def test_a_list_is_joined_as_its_style_says(style: str, asked: str) -> None:
+    of_texts = {"type": "array", "items": TEXT}
+    found = tool("/x", parameters=[query("q", of_texts, style=style, explode=False)])
+    assert call_of(found, {"q": ["a", "b"]}).query == f"q={asked}"
+    assert call_of(found, {"q": []}).query == ""
+
+
+@pytest.mark.row("C9")
+def test_a_null_in_a_query_is_an_argument_that_is_not_given() -> None:
+    may_be_null = {"anyOf": [TEXT, {"type": "null"}]}
+    found = tool("/x", parameters=[query("q", may_be_null), query("n", {"type": "integer"})])
+    assert call_of(found, {"q": None, "n": 1}).query == "n=1"
+    with pytest.raises(BadArguments):
+        call_of(found, {"n": None})
+
+
+@pytest.mark.row("C9")
+def test_a_list_in_a_path_fills_one_segment() -> None:
+    found = tool("/x/{ids}", parameters=[path("ids", {"type": "array", "items": TEXT})])
+    assert call_of(found, {"ids": ["a/b", "c,d", ".."]}).path == "/api/summary/x/a%2Fb,c%2Cd,.."
+    for leads_out_of_it in ([], [".."], [""], [None]):
+        with pytest.raises(BadArguments):
+            call_of(found, {"ids": leads_out_of_it})
+
+
 def test_a_body_beside_parameters_is_the_argument_body() -> None:
     body = {
         "required": True,
@@ -122,6 +151,13 @@ def test_what_no_escape_keeps_in_its_segment_is_refused(value: str) -> None:
         call_of(tool("/{id}", parameters=[path("id")]), {"id": value})
 
 
+@pytest.mark.row("C9")
+@pytest.mark.parametrize("value", ["..;x", ".;", "..\\x", "a\\..", "../x\\.."])
+def test_what_some_server_reads_as_the_parent_is_refused(value: str) -> None:
+    with pytest.raises(BadArguments, match="lead out of its place"):
+        call_of(tool("/{id}/x", parameters=[path("id")]), {"id": value})
+
+
 @pytest.mark.parametrize("value", [None, {}, []])
 def test_only_texts_numbers_and_flags_stand_in_a_url(value: Json) -> None:
     with pytest.raises(BadArguments):
@@ -132,7 +168,13 @@ ANYTHING = tool("/a/{id}/b", parameters=[path("id", {}), query("q", {})])
 
 
 @settings(max_examples=examples(500))
-@given(st.text() | st.integers() | st.floats(allow_nan=False, allow_infinity=False), st.text())
+@given(
+    st.text()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.lists(st.text() | st.sampled_from([".", "..", "..;"]), max_size=3),
+    st.text(),
+)
 def test_no_argument_leaves_its_place(value: Json, asked: str) -> None:
     try:
         made = call_of(ANYTHING, {"id": value, "q": asked})

@@ -177,6 +177,33 @@ def test_only_documented_paths_are_passed_on_where_the_operator_says_so() -> Non
         assert len(service.service.requests) == 4
 
 
+@pytest.mark.row("C7")
+def test_a_websocket_is_refused_in_words() -> None:
+    with hosted() as (host, service):
+        sent = {"Connection": "keep-alive, Upgrade", "Upgrade": "WebSocket"}
+        refused = host.get(f"{PUBLIC}/live", **sent)
+        assert (refused.status, refused.json["error"]) == (501, "no_websocket")
+        assert service.service.requests == []
+
+
+@pytest.mark.row("C7")
+def test_a_body_whose_coding_would_be_lost_is_passed_on_in_neither_direction() -> None:
+    def script(_: Received, wire: Wire) -> None:
+        wire.head(200, [("Transfer-Encoding", "gzip, chunked")])
+        wire.chunk(b"abc")
+        wire.last_chunk()
+
+    with hosted(script=script) as (host, service):
+        with connected(host.port) as sock:
+            head = f"POST {PUBLIC}/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            coded = "Transfer-Encoding: gzip, chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+            sock.sendall((head + coded).encode())
+            assert b'"error":"bad_coding"' in _to_the_end(sock)
+        assert service.service.requests == []
+        answered = host.get(f"{PUBLIC}/x")
+        assert (answered.status, answered.json["error"]) == (502, "bad_answer")
+
+
 # --- what the client gets ---------------------------------------------------------------------
 
 

@@ -168,3 +168,13 @@ def test_a_file_that_is_no_text_is_a_setting_to_mend(tmp_path: Path) -> None:
     file.write_bytes(b"\xff")
     with pytest.raises(BadSetting, match=r"config\.toml"):
         add_source(file, A)
+
+
+def test_a_file_that_is_a_link_stays_one_and_what_it_leads_to_changes(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.toml"
+    kept.write_text(f'cassettes = ["{A}"]\n')
+    link = tmp_path / "config.toml"
+    link.symlink_to("kept.toml")
+    assert add_source(link, B)
+    assert link.is_symlink()
+    assert source_list([], {}, kept).values == (A, B)

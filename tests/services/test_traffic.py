@@ -9,7 +9,7 @@ LIMITS = Limits(at_once=2, failures=2, rest_s=1.0, longest_rest_s=4.0)
 def fails(breaker: Breaker, now: float, times: int) -> None:
     for _ in range(times):
         which = breaker.enter("x", now)
-        breaker.failed(now)
+        breaker.failed(which, now)
         breaker.left(which)
 
 
@@ -45,6 +45,21 @@ def test_a_rest_grows_with_every_failure_up_to_its_longest() -> None:
         fails(breaker, now, 1)
 
 
+def test_a_burst_of_requests_that_fail_together_is_one_reason_to_rest() -> None:
+    breaker = Breaker(LIMITS)
+    for _ in range(50):
+        breaker.enter("x", 0.0)
+    for late in range(50):
+        breaker.failed(0, 1.0 + late / 1000)
+    tries = breaker.enter("x", 2.1)
+    breaker.failed(0, 2.2)  # the last one of the burst
+    breaker.failed(tries, 2.2)
+    breaker.left(tries)
+    with pytest.raises(Busy):
+        breaker.enter("x", 4.1)
+    breaker.enter("x", 4.3)
+
+
 def test_a_try_that_its_client_left_is_nobodys_failure() -> None:
     breaker = Breaker(LIMITS)
     fails(breaker, 0.0, 2)
@@ -60,7 +75,7 @@ def test_older_requests_that_end_make_no_room_for_a_second_try() -> None:
     breaker.left(older)
     with pytest.raises(Busy):
         breaker.enter("x", 1.5)
-    breaker.failed(1.5)  # another older one, whose failure makes the rest longer
+    breaker.failed(0, 1.5)  # another older one
     with pytest.raises(Busy):
         breaker.enter("x", 9.0)
     breaker.left(tries)
@@ -82,7 +97,7 @@ def test_counters_are_text_in_the_form_that_is_collected() -> None:
     traffic = Traffic("daily-summary", LIMITS)
     traffic.answered(204, 0.003)
     traffic.answered(500, 99.0)
-    traffic.failed("unreachable", 0.0)
+    traffic.failed("unreachable", 0, 0.0)
     traffic.calls["daily-summary.run", "error"] += 1
     text = metrics_text([traffic], {"daily-summary": "up"})
     lines = text.splitlines()
@@ -106,7 +121,7 @@ def test_limits_that_change_hold_for_what_comes_later() -> None:
         traffic.enter(0.0)
     traffic.hold_to(Limits(at_once=3, failures=2))
     traffic.enter(0.0)
-    traffic.failed("unreachable", 0.0)
+    traffic.failed("unreachable", 0, 0.0)
     assert not traffic.breaker.is_open
     traffic.hold_to(Limits(at_once=3, failures=1))
     assert traffic.breaker.is_open

@@ -317,7 +317,7 @@ def recheck(name: str | None, host: str, as_json: bool) -> int:
         write_json(found)
     else:
         _show(found)
-    asked = [s for s in found["sources"] if name is None or s["cassette"] == name]
+    asked = [s for s in found["sources"] if name is None or s.get("cassette") == name]
     return FAILED if any(s["health"]["state"] != "up" for s in asked) else 0
 
 
@@ -351,6 +351,7 @@ def approve(name: str, host: str, config_dir: str | None, yes: bool, as_json: bo
     if not as_json:
         for tool in held:
             facts(("tool", tool["name"]), ("title", tool["title"]), ("says", tool["description"]))
+        note(f"their schemas: curl {as_typed(f'{host}/v1/cassettes/{name}/openapi.json')}")
     if not yes:
         for tool in held if as_json else ():  # what is asked about is read before it is answered
             note(f"{tool['name']}: {tool['description']}")
@@ -399,12 +400,45 @@ def _asked(host: str, path: str, method: str = "GET") -> Json:
         raise _NoHost(
             f"no host answers at {host}: {reason}", "start one: tapes serve services"
         ) from None
-    if not isinstance(found, dict) or not all(
-        isinstance(found.get(name), list) and all(isinstance(each, dict) for each in found[name])
-        for name in ("cassettes", "sources", "problems")
-    ):
+    if not _is_of_a_host(found):
         raise TapesError(f"{host} answers something else", "is this a host of cassette services?")
     return found
+
+
+# What is read of an answer, by the list that it stands in.
+_READ: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "cassettes": {
+        "name": str, "source": str, "openapi_status": str, "health": dict, "tools": list,
+    },
+    "sources": {"id": str, "subject": str, "published": bool, "health": dict},
+    "problems": {"subject": str, "reason": str, "count": int, "since": str, "remedy": str},
+}  # fmt: skip
+_TOOL: dict[str, type | tuple[type, ...]] = {
+    "name": str, "title": str, "description": str, "held": bool, "prose_digest": (str, type(None)),
+}  # fmt: skip
+
+
+def _is_of_a_host(found: Json) -> bool:
+    """Whether an answer is discovery as this program's own host gives it, whole."""
+    if not isinstance(found, dict) or not all(
+        isinstance(found.get(name), list) and all(_has(each, members) for each in found[name])
+        for name, members in _READ.items()
+    ):
+        return False
+    known = {source["id"] for source in found["sources"]}
+    return all(
+        isinstance(each["health"].get("state"), str)
+        for each in [*found["cassettes"], *found["sources"]]
+    ) and all(
+        entry["source"] in known and all(_has(tool, _TOOL) for tool in entry["tools"])
+        for entry in found["cassettes"]
+    )
+
+
+def _has(found: object, members: dict[str, type | tuple[type, ...]]) -> bool:
+    return isinstance(found, dict) and all(
+        isinstance(found.get(name), kind) for name, kind in members.items()
+    )
 
 
 class _Nowhere(urllib.request.HTTPRedirectHandler):
@@ -446,7 +480,9 @@ def _show(found: dict[str, Any]) -> None:
     for source in found["sources"]:
         if not source["published"]:
             state = source["health"]["state"]
-            table.row(source["cassette"] or "-", "", state, "-", "", source["subject"], color="red")
+            table.row(
+                source.get("cassette") or "-", "", state, "-", "", source["subject"], color="red"
+            )
     if not found["sources"]:
         write("no sources are configured: tapes cassette add URL")
     for entry in found["cassettes"]:
@@ -458,7 +494,7 @@ def _show(found: dict[str, Any]) -> None:
     for problem in found["problems"]:
         write()
         write(f"{problem['subject']}: {problem['reason']}")
-        again = problem["next_attempt"]
+        again = problem.get("next_attempt")
         soon = "" if again is None else f", next {again}"
         write(f"    {problem['count']} times since {problem['since']}{soon}")
         write(f"    → {problem['remedy']}")

@@ -98,7 +98,7 @@ class Caller:
                 answer = await asked.__aenter__()
             except (Unreachable, TooSlow) as error:
                 if not given.broke_off:
-                    traffic.failed(error.slug, self._clock())
+                    traffic.failed(error.slug, which, self._clock())
                 raise
             try:
                 traffic.answered(answer.status, self._clock() - start)

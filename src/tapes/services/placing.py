@@ -5,7 +5,8 @@ Rule 1: this is the lenient lane, and only for an operator who allows it: GET be
 Rule 2: an argument stays in its place. Every character that means something in a URL is escaped,
         and what no escape keeps in place (an empty segment, `.`, `..`) is refused. No argument
         becomes a header, a host or another path.
-Rule 3: arguments in a URL are texts, numbers and flags; in a query also lists of them.
+Rule 3: arguments in a URL are texts, numbers, flags and lists of them. A null in a query is an
+        argument that is not given: frameworks declare what may be left out as what may be null.
 
 Knows nothing of MCP or connections.  Pure.
 """
@@ -19,6 +20,7 @@ from urllib.parse import quote
 from tapes.errors import BadArguments
 from tapes.jsontext import Json
 from tapes.services.compiling import members
+from tapes.services.openapi import leads_out
 from tapes.services.problems import Findings, Stage, Where
 from tapes.services.spelling import Number, compact
 from tapes.services.toml import float_text
@@ -28,6 +30,7 @@ BODY = "body"
 
 _STEPS = 9
 _PARAMETERS = "#/components/parameters/"
+_BETWEEN = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
 _IN_TEMPLATE = re.compile(r"\{([^{}]*)\}")
 
 
@@ -37,7 +40,9 @@ class Placing:
 
     method: str
     path: tuple[str, ...]
-    query: tuple[tuple[str, bool], ...]  # each with whether a list becomes repeated names
+    query: tuple[
+        tuple[str, str], ...
+    ]  # each with what stands between a list's items; else repeated
     has_body: bool
 
     def request(
@@ -45,11 +50,13 @@ class Placing:
     ) -> tuple[str, str, str, bytes | None]:
         """Method, path, query and body of a call. Raises BadArguments (rule 2)."""
         path = _IN_TEMPLATE.sub(lambda m: _segment(m[1], arguments.get(m[1])), template)
+        if leads_out(path):  # escaped it may still: some servers read `..;x` and `..\\x` as `..`
+            raise BadArguments("an argument that stands in the path would lead out of its place")
         query = "&".join(
             f"{quote(name, safe='')}={text}"
-            for name, explode in self.query
-            if name in arguments
-            for text in _in_query(name, arguments[name], explode=explode)
+            for name, between in self.query
+            if arguments.get(name) is not None
+            for text in _in_query(name, arguments[name], between)
         )
         body = None
         if self.has_body and BODY in arguments:
@@ -75,16 +82,17 @@ def _text(name: str, value: Json) -> str:
 
 def _segment(name: str, value: Json) -> str:
     """A path argument, which fills one segment or a part of one and never ends it."""
-    text = quote(_text(name, value), safe="")
+    items = value if type(value) is list else [value]
+    text = ",".join(quote(_text(name, item), safe="") for item in items)
     if text.strip(".") == "":
         raise BadArguments(f"{name} must not be empty, nor dots alone: it stands in a path")
     return text
 
 
-def _in_query(name: str, value: Json, *, explode: bool) -> Iterator[str]:
+def _in_query(name: str, value: Json, between: str) -> Iterator[str]:
     if type(value) is list:
         texts = [quote(_text(name, item), safe="") for item in value]
-        yield from texts if explode else [",".join(texts)]
+        yield from [between.join(texts)] if between and texts else texts
     else:
         yield quote(_text(name, value), safe="")
 
@@ -109,7 +117,7 @@ class Places:
         properties: dict[str, Json] = {}
         required: list[str] = []
         path: list[str] = []
-        query: list[tuple[str, bool]] = []
+        query: list[tuple[str, str]] = []
         for value in [*(item.get("parameters") or ()), *(operation.get("parameters") or ())]:
             parameter = self._seen_through(value)
             place, name = parameter.get("in"), parameter.get("name")
@@ -128,7 +136,8 @@ class Places:
                 path.append(name)
             else:
                 style = parameter.get("style") or "form"
-                query.append((name, parameter.get("explode", style == "form") is not False))
+                repeated = parameter.get("explode", style == "form") is not False
+                query.append((name, "" if repeated else _BETWEEN.get(style, ",")))
         body = operation.get("requestBody")
         if body is not None:
             properties[BODY] = {}  # its schema is put here by whoever reads bodies

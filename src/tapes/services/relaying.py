@@ -16,7 +16,7 @@ import asyncio
 import logging
 import math
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import NoReturn
 
 from tapes.asgi import BARE_QUERY, break_off
@@ -172,6 +172,11 @@ class Relaying:
             return 400, "bad_path", "the path has a dot segment, which leads out of the cassette"
         if scope["method"] not in METHODS:
             return 400, "bad_method", "no cassette has this method"
+        if _asks_for_websocket(scope):
+            what = "WebSockets are not passed on; a stream of server-sent events is"
+            return 501, "no_websocket", what
+        if (coding := _other_coding(scope["headers"])) is not None:
+            return 501, "bad_coding", f"the transfer coding {coding} would be lost on the way"
         if self._only_documented and not self._documents(service).has(scope["method"], path):
             what = f"cassette {service.name} does not document this method and path"
             return 404, "undocumented_path", f"{what}, and only documented ones are passed on"
@@ -267,6 +272,10 @@ class _Exchange:
         if not 200 <= answer.status <= 599:
             await self._error(502, "bad_answer", f"answered {answer.status}, which is no status")
             return
+        if (coding := _other_coding(answer.headers)) is not None:
+            what = f"answered in the transfer coding {coding}, which would be lost on the way"
+            await self._error(502, "bad_answer", what)
+            return
         if limit and _length_of(answer.headers) > limit:
             await self._error(502, "answer_too_large", f"answered more than {limit:,} bytes")
             return
@@ -336,6 +345,19 @@ class _Exchange:
 async def _reply_too_large(send: Send, service: Service, limit: int) -> None:
     what = f"cassette {service.name} takes at most {limit:,} bytes of a request's body"
     await reply_error(send, 413, "request_too_large", what, [(b"connection", b"close")])
+
+
+def _asks_for_websocket(scope: Scope) -> bool:
+    wanted = (header(scope, b"upgrade") or b"").lower()
+    named = (header(scope, b"connection") or b"").lower().split(b",")
+    return wanted == b"websocket" and b"upgrade" in (token.strip() for token in named)
+
+
+def _other_coding(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The transfer coding of a body beside its chunks, which end with this connection."""
+    said = b",".join(value for name, value in headers if name == b"transfer-encoding")
+    other = [coding.strip() for coding in said.lower().split(b",")]
+    return ", ".join(c.decode("latin-1") for c in other if c not in (b"", b"chunked")) or None
 
 
 def _length_of(headers: Headers) -> int:

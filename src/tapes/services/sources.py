@@ -201,6 +201,7 @@ def _write(file: Path, text: str, values: list[str]) -> None:
             f"{file}: {KEY} stands there in a form that cannot be changed safely",
             f"change it by hand: {KEY} = {_list_text(values)}",
         )
+    file = file.resolve()  # what a link leads to is the person's file; the link stays
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     beside.write_bytes(changed.encode("utf-8"))

@@ -17,14 +17,14 @@ import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
-from tapes.errors import BrokenAnswer, Busy, TooSlow, Unreachable
+from tapes.errors import BrokenAnswer, Busy, TapesError, TooSlow, Unreachable
 from tapes.forwarding import Answer, Headers, forwarded, sent_on
 from tapes.request_ids import REQUEST_ID, request_id_of
 from tapes.services.admission import Service
 from tapes.services.calling import SERVICE_HEADER, TIMEOUT_HEADER, Caller
 from tapes.services.spelling import text_of
 from tapes.services.tools import MAX_ANSWER, Call, Tool, ToolResult, call_of, failure, result_of
-from tapes.wire import Events
+from tapes.wire import Events, decoded
 
 CALL_S = 30.0
 _NOT_PASSED_ON = frozenset(
@@ -113,11 +113,25 @@ async def _result(
             body = await answer.body(MAX_ANSWER)
             if body is None:
                 return failure(tool, f"the answer has more than {MAX_ANSWER:,} bytes")
-            return result_of(tool, answer.status, body, answer.reason)
+            return result_of(tool, answer.status, _undone(answer, body), answer.reason)
     except TimeoutError:
         return failure(tool, f"there was no whole answer within {limit_s:g} s")
     except (Busy, Unreachable, TooSlow, BrokenAnswer) as error:
         return failure(tool, error.message)
+
+
+def _undone(answer: Answer, body: bytes) -> bytes:
+    """A body without its content codings: who is not told which ones he may use may use any."""
+    coding = b", ".join(value for name, value in answer.headers if name == b"content-encoding")
+    if not coding or not body:
+        return body
+    try:
+        found = decoded(body, coding.decode("latin-1"), MAX_ANSWER)
+    except TapesError as error:
+        raise BrokenAnswer(f"the answer cannot be read: {error.message}") from None
+    if not found.whole:
+        raise BrokenAnswer("the answer cannot be read: what is coded there was cut short")
+    return found.data
 
 
 # --- rule 4 -----------------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 Rule 1: a service has so many requests at once and no more; one that hangs holds its own slots and
         nobody else's.
 Rule 2: a service that failed several times in a row rests: requests are refused at once, for a
-        time that grows, and then one of them tries it. Any answer at all ends its rest.
+        time that grows, and then one of them tries it. Any answer at all ends its rest. Only the
+        failure of such a try makes the next rest longer: requests that were under way before, be
+        they ever so many, tell nothing new.
 Rule 3: what was refused, failed or cut is counted beside what went well.
 
 Times come as arguments. Knows nothing of HTTP.  Pure.
@@ -40,6 +42,7 @@ class Breaker:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._failures = 0
+        self._rests = 0  # one after the other
         self._rests_until = 0.0
         self._tries = 0
         self._trying = 0  # which of them is under way
@@ -61,14 +64,14 @@ class Breaker:
 
     def answered(self) -> None:
         """The service answered something."""
-        self._failures = self._trying = 0
+        self._failures = self._rests = self._trying = 0
 
-    def failed(self, now: float) -> None:
-        """The service gave no answer."""
+    def failed(self, which: int, now: float) -> None:
+        """The service gave no answer to a request that was let in as this try, or as none."""
         self._failures += 1
-        over = self._failures - self._limits.failures
-        if over >= 0:
-            rest = self._limits.rest_s * 2 ** min(over, 20)
+        if self._failures == self._limits.failures or (which and which == self._trying):
+            rest = self._limits.rest_s * 2 ** min(self._rests, 20)
+            self._rests += 1
             self._rests_until = now + min(rest, self._limits.longest_rest_s)
 
     def left(self, which: int) -> None:
@@ -136,10 +139,10 @@ class Traffic:
         self.times[bisect_left(BUCKETS, seconds)] += 1
         self.time_total_s += seconds
 
-    def failed(self, code: str, now: float) -> None:
-        """There was no answer."""
+    def failed(self, code: str, which: int, now: float) -> None:
+        """There was no answer to the request that has this slot."""
         self.failures[code] += 1
-        self.breaker.failed(now)
+        self.breaker.failed(which, now)
 
     def form(self) -> dict[str, object]:
         """The counters, for discovery."""

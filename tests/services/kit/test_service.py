@@ -93,6 +93,27 @@ def test_the_document_carries_the_manifest_and_the_services_own_api_alone(tmp_pa
     assert [tool.full_name for tool in admitted.tools] == ["words.count_words"]
 
 
+class Node(BaseModel):
+    value: int
+    below: "list[Node]" = []
+
+
+@pytest.mark.row("C9", "C14")
+def test_the_arguments_of_a_tool_stand_at_the_top_of_its_schema() -> None:
+    service = Service(Manifest(name="trees", version="1", core="v1"), environ={})
+
+    @service.tool("count")
+    def count(asked: Node) -> Words:
+        return Words(words=asked.value)
+
+    (tool,) = service.check().tools
+    assert set(tool.input_schema["properties"]) == {"value", "below"}
+    assert tool.input_schema["required"] == ["value"]
+    assert "$ref" not in tool.input_schema
+    assert tool.input_schema["properties"]["below"]["items"] == {"$ref": "#/$defs/Node"}
+    assert service.document() == service.document()
+
+
 def test_an_installation_has_a_name_of_its_own(tmp_path: Path) -> None:
     service = words_service(tmp_path, CASSETTE_NAME="other-words")
     assert service.prefix == "/api/other-words"
@@ -124,8 +145,29 @@ def test_a_tool_that_no_host_can_offer_stops_the_start() -> None:
 
     with pytest.raises(RefusedService):
         service.check()
-    with pytest.raises(RefusedService):
+    with pytest.raises(SystemExit, match="list"):
         service.run()
+
+
+@pytest.mark.row("C11", "C14")
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, "CASSETTE_KEY is missing"),
+        ({"CASSETTE_KEY": "sk-1", "CASSETTE_LISTEN": "here"}, "CASSETTE_LISTEN=127.0.0.1:9999"),
+        ({"CASSETTE_KEY": "sk-1", "CASSETTE_LISTEN": "127.0.0.1:65536"}, "no address to listen on"),
+    ],
+)
+def test_what_keeps_a_service_from_starting_ends_it_in_words(
+    environ: dict[str, str], said: str
+) -> None:
+    key = setting("key", secret=True, required=True)
+    declared = Manifest(name="words", version="1", core="v1", config=(key,))
+    with pytest.raises(SystemExit) as ended:
+        Service(declared, environ=environ).run()
+    assert said in str(ended.value.code)
+    assert "sk-1" not in str(ended.value.code)
+    assert ended.value.__suppress_context__
 
 
 @pytest.mark.row("C14")

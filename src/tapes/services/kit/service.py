@@ -8,6 +8,7 @@ Rule 4: a service that could not be admitted does not start.
 """
 
 import asyncio
+import copy
 import functools
 import hashlib
 import inspect
@@ -210,10 +211,12 @@ class Service:
 
     def document(self) -> dict[str, Any]:
         """The OpenAPI document, with the manifest in it."""
-        return {
-            **self.app.openapi(),
-            EXTENSION: json.loads(manifests.canonical_text(self.manifest)),
-        }
+        found = copy.deepcopy(self.app.openapi())
+        for item in found.get("paths", {}).values():
+            for operation in item.values():
+                if TOOL in operation:
+                    _spell_out_arguments(operation, found.get("components", {}))
+        return {**found, EXTENSION: json.loads(manifests.canonical_text(self.manifest))}
 
     async def _openapi(self, request: Request) -> Response:
         body = json.dumps(self.document()).encode()
@@ -245,18 +248,40 @@ class Service:
         return function
 
     def run(self) -> None:
-        """Serve on `CASSETTE_LISTEN` (127.0.0.1:9999 if not said) until told to stop."""
+        """Serve on `CASSETTE_LISTEN` (127.0.0.1:9999 if not said) until told to stop.
+
+        What keeps the service from starting ends the program, in words for whoever deploys it.
+        """
+        try:
+            host, port = self._ready()
+        except TapesError as error:
+            raise SystemExit(str(error)) from None
+        uvicorn.run(self.app, host=host, port=port, access_log=False)
+
+    def _ready(self) -> tuple[str, int]:
+        """Where to listen, once all is well. Raises BadSetting, RefusedService."""
         host, _, port = self._environ.get("CASSETTE_LISTEN", LISTEN).rpartition(":")
-        if not port.isdecimal():
+        if not port.isdecimal() or int(port) > 65535:
             raise BadSetting(
                 "CASSETTE_LISTEN is no address to listen on",
                 f"for example: CASSETTE_LISTEN={LISTEN}",
             )
         self.check()
         _ = self.settings
-        uvicorn.run(
-            self.app, host=host.strip("[]") or "127.0.0.1", port=int(port), access_log=False
-        )
+        return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _spell_out_arguments(operation: dict[str, Any], components: dict[str, Any]) -> None:
+    """Put the schema of a tool's arguments in the place of a reference to it.
+
+    Clients look for `properties` at the top of an input schema: where a reference stands, they
+    send every argument as a text, or tell the model of none.
+    """
+    for media in operation.get("requestBody", {}).get("content", {}).values():
+        target = media.get("schema", {}).get("$ref", "")
+        named = components.get("schemas", {}).get(target.removeprefix("#/components/schemas/"))
+        if named is not None:
+            media["schema"] = copy.deepcopy(named)
 
 
 async def _bad_request(_request: Request, error: Exception) -> Response:
