@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import httpx
 import httpx2
+import openai
 import pytest
 import requests
 import urllib3
@@ -20,9 +21,9 @@ import uvloop
 
 import tapes
 from tapes import Cassette, CassetteMiss, UnusedRecordings
-from tapes.errors import BadSetting
+from tapes.errors import BadSetting, TapeFailed
 from tapes.tape.base import MemoryTape
-from tests.servers import Server, answer, serving
+from tests.servers import Received, Server, Wire, answer, serving
 
 URL = "http://provider.test/v1"
 
@@ -55,6 +56,52 @@ def test_it_gives_the_cassette_with_its_report(server: Server) -> None:
         assert (ask(), ask()) == ("1", "1")
     assert isinstance(cassette, Cassette)
     assert (cassette.report.as_dict()["served"], cassette.report.as_dict()["reused"]) == (2, 1)
+
+
+EVENT = (
+    b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m",'
+    b'"choices":[{"index":0,"delta":{"content":"%d"},"finish_reason":null}]}\n\n'
+)
+
+
+def streaming(_: Received, wire: Wire) -> None:
+    """A stream that goes on until somebody leaves it."""
+    wire.head(200, [("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked")])
+    for number in range(2):
+        wire.chunk(EVENT % number)
+    wire.until_left()
+
+
+@pytest.mark.row("N08", "B8")
+def test_a_stream_that_a_program_dropped_is_evidence_when_the_block_ends(tmp_path: Path) -> None:
+    def first_word(client: openai.OpenAI) -> Any:
+        for chunk in client.chat.completions.create(model="m", messages=[], stream=True):
+            return chunk.choices[0].delta.content  # the stream is a cycle: nobody closes it yet
+        return None
+
+    path = tmp_path / "t.jsonl"
+    gc.disable()
+    try:
+        with (
+            serving(streaming) as server,
+            openai.OpenAI(base_url=server.url, api_key="k") as client,
+        ):
+            with tapes.use(path, "record", latch=True) as cassette:
+                assert first_word(client) == "0"
+            assert cassette.report.as_dict()["incomplete"] == 1
+            gc.collect()  # and what is collected now complains of nothing
+            with tapes.use(path), pytest.raises(CassetteMiss, match="left incomplete"):
+                first_word(client)
+    finally:
+        gc.enable()
+
+
+def test_a_stream_that_is_read_on_behind_the_block_is_refused_at_its_end(tmp_path: Path) -> None:
+    with serving(answer(b"1")) as server, httpx.Client() as client:
+        with tapes.use(tmp_path / "t.jsonl", "record", latch=True):
+            response = client.send(client.build_request("GET", server.url), stream=True)
+        with pytest.raises(TapeFailed, match="closed before the answer was whole"):
+            response.read()
 
 
 def test_async_with_is_the_same(server: Server) -> None:
