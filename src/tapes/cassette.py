@@ -304,7 +304,7 @@ class Cassette:
         else:
             text = self.canonicalizer.text(request)
             raw_key = key_of(text)
-        chosen = repeats.chosen_sample() if sample is None else sample
+        chosen = repeats.chosen_sample() if sample is None else repeats.required_sample(sample)
         if chosen is not None:
             return Question(request, raw_key, text, chosen, owner=owner, identity=identity)
         order = order or repeats.chosen_order() or self._order
@@ -525,7 +525,8 @@ class Cassette:
             taken = self._shared_ledger().take(clean.key, limits, reserve)
             if isinstance(taken, Spent):
                 path = self.tape.path
-                return self._refuse(question, refusals.exhausted(clean.key, path, limits, taken))
+                error = refusals.exhausted(clean.key, path, limits, taken, reserve)
+                return self._refuse(question, error)
             unit = taken
         self._warn_of_variance(clean)
         answer = self.origins.begin_live()
