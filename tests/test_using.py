@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,42 @@ def test_an_async_function_is_covered_by_a_decorator(server: Server) -> None:
 
     assert asyncio.iscoroutinefunction(covered)
     assert asyncio.run(covered()) == "1"
+
+
+def test_a_class_is_refused_because_its_methods_would_not_be_covered() -> None:
+    with pytest.raises(BadSetting, match="the class Agent") as refused:
+
+        @tapes.use(MemoryTape())
+        class Agent:
+            pass
+
+    assert "decorate its methods" in refused.value.remedy
+
+
+def plainly(function: Any) -> Any:
+    """As many a decorator does, which makes a plain function of an async one."""
+    return lambda *args: function(*args)
+
+
+@pytest.mark.row("N16")
+def test_what_another_decorator_made_of_an_async_function_is_covered(server: Server) -> None:
+    @tapes.use(recorded(server, "/a"), unused="fail")
+    @plainly
+    async def covered() -> str:
+        async with httpx.AsyncClient() as client:
+            return (await client.get("http://provider.test/a")).text
+
+    assert asyncio.run(covered()) == "1"
+
+
+def test_what_gives_an_async_generator_is_refused() -> None:
+    @tapes.use(MemoryTape())
+    @plainly
+    async def covered() -> AsyncIterator[int]:
+        yield 1
+
+    with pytest.raises(BadSetting, match="async generator"):
+        covered()
 
 
 def test_a_generator_is_covered_for_its_life(server: Server) -> None:
