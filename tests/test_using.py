@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -23,6 +25,8 @@ import tapes
 from tapes import Cassette, CassetteMiss, UnusedRecordings
 from tapes.errors import BadSetting, TapeFailed
 from tapes.tape.base import MemoryTape
+from tests.commands import typed
+from tests.running import run
 from tests.servers import Received, Server, Wire, answer, serving
 
 URL = "http://provider.test/v1"
@@ -494,6 +498,34 @@ def test_unused_recordings_are_named(server: Server) -> None:
     with pytest.raises(UnusedRecordings, match=r"6 of the recordings .* and 1 more") as unused:
         with_one_asked_for(tape)
     assert "tapes tape prune" in str(unused.value)
+
+
+@pytest.mark.row("N18")
+def test_what_is_told_of_unused_recordings_takes_them_away(server: Server, tmp_path: Path) -> None:
+    with tapes.use(tmp_path / "t.jsonl", "record", latch=True):
+        for number in range(3):
+            httpx.get(f"{server.url}/{number}")
+    code = """
+        import httpx, tapes
+        with tapes.use("t.jsonl", unused="fail"):
+            [httpx.get(f"http://provider.test/{number}") for number in (0, 2)]
+    """
+    done = run(code, tmp_path)
+    told = done.stderr.strip().rpartition("to take them away: tapes ")[2]
+    assert typed(*shlex.split(told), cwd=tmp_path).status == 0
+    rows = (tmp_path / "t.jsonl").read_text().splitlines()
+    assert [json.loads(row)["request"]["url"][-2:] for row in rows] == ["/0", "/2"]
+
+
+def test_one_host_may_be_allowed_without_a_list(server: Server) -> None:
+    with tapes.use(MemoryTape(), allow=f"127.0.0.1:{server.port}"):
+        assert httpx.get(server.url).text == "1"
+
+
+@pytest.mark.parametrize("tape", [None, b"t.jsonl"])
+def test_what_is_no_tape_is_refused(tape: Any) -> None:
+    with pytest.raises(BadSetting, match="neither a path nor a tape"), tapes.use(tape):
+        pass
 
 
 def with_one_asked_for(tape: MemoryTape) -> None:

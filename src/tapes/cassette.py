@@ -164,6 +164,8 @@ class Cassette:
         self.price = price
         self._environ = environ
         self._limits_now()  # a setting that cannot be read is an error now, not at the first miss
+        if isinstance(tape, bytes) or tape is None:
+            raise BadSetting(f"{tape!r} is neither a path nor a tape", 'for example: "demo.jsonl"')
         self.tape: Tape = open_tape(tape) if isinstance(tape, str | os.PathLike) else tape
         self.declared = declared_for(self.tape.path) if declared is None else declared
         self.canonicalizer = _canonicalizer_for(self.tape, canonicalizer)

@@ -60,7 +60,8 @@ def pace_of(pace: str | float) -> float:
 def allowed_of(entries: Iterable[str]) -> Allowed:
     """The hosts that a list allows. Raises BadSetting."""
     try:
-        return Allowed(entries)
+        # A text would be a list of its letters.
+        return Allowed((entries,) if isinstance(entries, str) else entries)
     except ValueError as error:
         raise BadSetting(f"allow: {error}", 'allow=["db.internal:5432"]') from None
 

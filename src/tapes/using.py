@@ -155,7 +155,7 @@ class use:  # noqa: N801  # a verb that is called: it reads as the function it s
         more = f" and {len(left) - _SHOWN_UNUSED} more" if len(left) > _SHOWN_UNUSED else ""
         error = UnusedRecordings(
             f"nobody asked for {len(left)} of the recordings on {cassette.tape.path}: {keys}{more}",
-            f"to take them away: tapes tape prune {as_typed(cassette.tape.path)}",
+            f"to take them away: tapes tape prune --unused {as_typed(cassette.tape.path)}",
         )
         if self._unused == "fail":
             raise error
