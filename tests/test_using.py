@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +106,39 @@ def test_a_stream_that_is_read_on_behind_the_block_is_refused_at_its_end(tmp_pat
             response = client.send(client.build_request("GET", server.url), stream=True)
         with pytest.raises(TapeFailed, match="closed before the answer was whole"):
             response.read()
+
+
+def by_aiohttp(url: str) -> str:
+    async def main() -> str:
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            return await response.text()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.row("N09")
+@pytest.mark.parametrize("said", ["a longer answer than before", "x"])
+@pytest.mark.parametrize(
+    "get",
+    [
+        lambda url: httpx.get(url).text,
+        lambda url: httpx2.get(url).text,
+        lambda url: requests.get(url).text,
+        lambda url: urllib3.PoolManager().request("GET", url).data.decode(),
+        by_aiohttp,
+    ],
+    ids=["httpx", "httpx2", "requests", "urllib3", "aiohttp"],
+)
+def test_an_answer_that_was_edited_by_hand_is_given_whole(
+    get: Callable[[str], str], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.jsonl"
+    with serving(answer(b'{"text":"recorded"}')) as server:
+        with tapes.use(path, "record", latch=True):
+            httpx.get(server.url)
+        path.write_text(path.read_text().replace('"recorded"', f'"{said}"'))
+        with tapes.use(path):
+            assert get(server.url) == f'{{"text":"{said}"}}'
 
 
 def test_async_with_is_the_same(server: Server) -> None:
