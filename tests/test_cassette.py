@@ -421,6 +421,17 @@ def test_samples_are_kept_and_served_by_number() -> None:
         replaying.call(ASK, sample=7)
 
 
+@pytest.mark.row("N15")
+def test_a_miss_says_that_the_request_on_the_tape_was_edited(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    with Cassette(path, "record", Upstream(), latch=True) as cassette:
+        cassette.call({"prompt": "before"})
+    path.write_text(path.read_text().replace("before", "after"))
+    with Cassette(path) as replaying, pytest.raises(CassetteMiss, match="key of another") as miss:
+        replaying.call({"prompt": "after"})
+    assert f"tapes tape verify {path}" in miss.value.remedy
+
+
 @pytest.mark.parametrize("number", [-1, True, "1", 1.0])
 def test_what_is_no_sample_number_is_refused(number: Any) -> None:
     cassette = Cassette(MemoryTape(), "record", Upstream(), latch=True)

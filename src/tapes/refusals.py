@@ -12,6 +12,7 @@ from tapes.canonical import (
     DictCanonicalizer,
     evidence_key,
     key_of,
+    key_of_exchange_request,
     sample_key,
 )
 from tapes.diagnosis import diagnose
@@ -138,11 +139,29 @@ def miss(
     near = find_nearest(tape, clean.request, declared.rules, declared.headers)
     if near is None:
         return CassetteMiss(what, _TO_RECORD)
+    if not near.differences and _does_not_fit(near.exchange, declared):
+        return CassetteMiss(
+            f"{what}: the recording {near.exchange.key[:12]} says this request and has the key of"
+            " another, as after an edit by hand",
+            f"to see it: tapes tape verify {as_typed(tape.path)}\n{_TO_RECORD}",
+        )
     rule = near.exchange.canonicalizer
     found = diagnose(near, clean.request, declared.rules, declared.headers, rule)
     error = CassetteMiss(what, "\n".join((*found.lines(), _TO_RECORD)))
     error.diagnosis = {"key": key, "tape": tape.path, **found.as_dict()}
     return error
+
+
+def _does_not_fit(exchange: Exchange, declared: Declared) -> bool:
+    """Whether a recording has not the key of its request. False where rules may be the reason."""
+    if exchange.rules or exchange.sample or declared.rules or exchange.request is None:
+        return False
+    try:
+        return exchange.key != key_of_exchange_request(
+            exchange.canonicalizer, exchange.request, (), declared.headers
+        )
+    except TapesError:
+        return False
 
 
 def _answers_before(tape: Tape, question: Question, key: str) -> int:
