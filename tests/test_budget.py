@@ -5,6 +5,7 @@ import signal
 import threading
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -297,3 +298,17 @@ def test_a_fork_while_another_thread_counts_leaves_both_sides_counting(tmp_path:
     )
     out, err = child.communicate(timeout=60)
     assert (out, err) == ("0 2\n", "")
+
+
+@pytest.mark.row("N17")
+@pytest.mark.parametrize(
+    "limits", [{"calls": -1}, {"calls": True}, {"tokens": 1.5}, {"usd": "1"}, {"usd": 0.1}]
+)
+def test_what_cannot_be_a_limit_is_refused_before_a_call(limits: dict[str, Any]) -> None:
+    with pytest.raises(BadSetting, match=r"from 0 up\nfor example: Limits\("):
+        Limits(**limits)
+
+
+def test_a_number_of_dollars_that_is_none_is_no_limit() -> None:
+    with pytest.raises(BadSetting):
+        Limits(usd=Decimal("nan"))

@@ -202,6 +202,25 @@ def test_a_spent_budget_names_key_budget_and_what_is_gone() -> None:
     assert f"key={req_hash({'another': 1})[:12]} budget=1 calls" in text
     assert "spent: 1 calls" in text
     assert "tapes budget reset" in text
+    assert "or raise CASSETTE_LIVE_BUDGET" in text
+
+
+@pytest.mark.row("N17")
+def test_a_limit_that_a_call_alone_would_pass_says_so_and_what_helps() -> None:
+    limits = Limits(calls=5, tokens=40)
+    cassette = Cassette(MemoryTape(), "record", Upstream(), limits=limits)
+    verdict = cassette.decide({"prompt": "x" * 100, "max_tokens": 10})
+    assert isinstance(verdict, Refusal)
+    message, remedy = verdict.error.message, verdict.error.remedy
+    assert "spent: nothing; this call may use 139 tokens" in message
+    assert remedy == "raise CASSETTE_LIVE_BUDGET_TOKENS, or bound the call closer (max_tokens)"
+
+
+@pytest.mark.row("N17")
+def test_a_limit_of_zero_names_the_limit_that_is_zero() -> None:
+    verdict = Cassette(MemoryTape(), "record", limits=Limits(calls=5, tokens=0)).decide(ASK)
+    assert isinstance(verdict, Refusal)
+    assert "live calls: CASSETTE_LIVE_BUDGET_TOKENS=100000 CASSETTE_MODE" in verdict.error.remedy
 
 
 @pytest.mark.row("N08")
@@ -396,8 +415,29 @@ def test_samples_are_kept_and_served_by_number() -> None:
     with sample(1):
         assert replaying.call(ASK)["n"] == 2
     assert replaying.call(ASK)["n"] == 1
-    with pytest.raises(CassetteMiss, match="sample 3"):
+    with pytest.raises(CassetteMiss, match=r"sample 3.*has 3 answers there, and one more"):
         replaying.call(ASK, sample=3)
+    with pytest.raises(CassetteMiss, match=r"sample 7.* 3 are there, but not this one"):
+        replaying.call(ASK, sample=7)
+
+
+@pytest.mark.row("N15")
+def test_a_miss_says_that_the_request_on_the_tape_was_edited(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    with Cassette(path, "record", Upstream(), latch=True) as cassette:
+        cassette.call({"prompt": "before"})
+    path.write_text(path.read_text().replace("before", "after"))
+    with Cassette(path) as replaying, pytest.raises(CassetteMiss, match="key of another") as miss:
+        replaying.call({"prompt": "after"})
+    assert f"tapes tape verify {path}" in miss.value.remedy
+
+
+@pytest.mark.parametrize("number", [-1, True, "1", 1.0])
+def test_what_is_no_sample_number_is_refused(number: Any) -> None:
+    cassette = Cassette(MemoryTape(), "record", Upstream(), latch=True)
+    with pytest.raises(BadSetting, match="a sample number is 0 or more"):
+        cassette.call(ASK, sample=number)
+    assert not list(cassette.tape.exchanges())
 
 
 @pytest.mark.row("N03")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import run
+from tests.running import run, run_file
 
 BEFORE = """
 import asyncio, queue, select, signal, sys, threading, time
@@ -166,3 +166,91 @@ def test_reports_are_kept_although_the_process_ends_early(tmp_path: Path) -> Non
         tmp_path,
     )
     assert seen.stdout == "{'refused': 1}\n"
+
+
+# --- pools of processes
+
+POOL = """
+import multiprocessing, threading
+from tapes import Cassette, CassetteMiss
+
+def ask(number):
+    return Cassette("t.jsonl", "replay").call({"prompt": number})
+
+def ask_in_a_thread(number):
+    cassette = Cassette("t.jsonl", "replay")
+    thread = threading.Thread(target=cassette.call, args=({"prompt": number},))
+    thread.start()
+    thread.join()
+
+def caught(number):
+    try:
+        return ask(number)
+    except CassetteMiss:
+        return number
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("%s").Pool(2, maxtasksperchild=1) as pool:
+        print(%s, flush=True)
+"""
+
+
+@pytest.mark.row("A6", "N15")
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "pool.map(ask, range(3))",
+        "list(pool.imap_unordered(ask, range(3)))",
+        "pool.starmap_async(ask, [(1,), (2,)], chunksize=1).get()",
+        "pool.apply(ask_in_a_thread, (1,))",
+    ],
+)
+def test_nobody_waits_for_ever_for_a_worker_of_a_pool(
+    start: str, asks: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(POOL % (start, asks))
+    result = run_file(program, tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "cassette miss: " in result.stderr.splitlines()[-2]
+    assert "Traceback" not in result.stderr
+
+
+CHILD = """
+import multiprocessing, threading
+from tapes import Cassette
+
+def ask_in_a_thread():
+    def ask():
+        return Cassette("t.jsonl", "replay").call({"prompt": 1})
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("%s").Process(target=ask_in_a_thread)
+    child.start()
+    child.join()
+    print(child.exitcode)
+"""
+
+
+@pytest.mark.row("A6")
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_child_process_ends_with_the_refusal_that_one_of_its_threads_had(
+    start: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CHILD % start)
+    result = run_file(program, tmp_path)
+    assert result.stdout == "1\n"
+    assert result.stderr.count("cassette miss: ") == 1
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_worker_of_a_pool_that_means_to_catch_a_refusal_may(start: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(POOL % (start, "pool.map(caught, range(3), chunksize=1)"))
+    result = run_file(program, tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "[0, 1, 2]\n", "")

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tapes.permit import PASSING_STATUSES, Permit
 from tapes.project import Declared
 from tapes.tape.base import MemoryTape
 from tapes.tape.jsonl import JsonlTape
+from tests.tape.homes import fork
 
 SSE = (("content-type", "text/event-stream"),)
 JSON_TYPE = (("content-type", "application/json"),)
@@ -91,6 +93,64 @@ def test_a_second_end_does_nothing() -> None:
     assert permit.abandon(State.ABORTED_BY_CLIENT) is None
     permit.failed(we_left=False)
     assert len(kept(cassette)) == 1
+
+
+# --- a cassette that is closed before
+
+
+@pytest.mark.row("B8", "N08")
+def test_what_nobody_ended_is_evidence_when_the_tape_is_closed(tmp_path: Path) -> None:
+    with recording(tmp_path / "t.jsonl") as cassette:
+        permit = answered(cassette, WHOLE[0])
+    permit.abandon(State.ABORTED_BY_CLIENT)  # whoever collects it comes late, and is left in peace
+    with Cassette(tmp_path / "t.jsonl") as replaying:
+        verdict = replaying.decide(ASK)
+    assert isinstance(verdict, Refusal)
+    assert verdict.error.slug == "incomplete"
+    assert cassette.report.as_dict()["incomplete"] == 1
+
+
+def test_what_had_said_its_last_word_is_whole_when_the_tape_is_closed(tmp_path: Path) -> None:
+    with recording(tmp_path / "t.jsonl") as cassette:
+        permit = answered(cassette, *WHOLE)
+    assert not permit.abandon(State.ABORTED_BY_CLIENT)
+    with Cassette(tmp_path / "t.jsonl") as replaying:
+        assert played(replaying).body == b"".join(WHOLE)
+
+
+def test_an_answer_that_is_read_to_its_end_too_late_is_refused(tmp_path: Path) -> None:
+    with recording(tmp_path / "t.jsonl", limits=Limits(calls=2)) as cassette:
+        permit = answered(cassette, WHOLE[0])
+        plain = permit_for(cassette, {"n": 1})
+    for end in (permit.finish, lambda: plain.keep({"a": 1})):
+        with pytest.raises(TapeFailed, match="closed before the answer was whole"):
+            end()
+    assert len(JsonlTape(tmp_path / "t.jsonl").keys()) == 0
+
+
+def test_a_child_that_closes_the_cassette_leaves_the_parents_calls_alone(tmp_path: Path) -> None:
+    cassette = recording(tmp_path / "t.jsonl")
+    permit = answered(cassette, *WHOLE[:2])
+    pid = fork()
+    if pid == 0:
+        cassette.close()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    permit.feed(WHOLE[2])
+    permit.finish()
+    assert [exchange.state for exchange in kept(cassette)] == [State.COMPLETE]
+
+
+def test_a_tape_is_closed_also_where_what_came_cannot_be_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with recording(tmp_path / "t.jsonl") as cassette:
+        answered(cassette, WHOLE[0])
+        permit = answered(cassette, WHOLE[0])
+        cassette.tape.close()
+    assert "cannot be kept" in caplog.text
+    with pytest.raises(TapeFailed, match="closed before the answer was whole"):
+        permit.finish()
 
 
 # --- answers that are none

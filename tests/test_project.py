@@ -102,6 +102,23 @@ def test_the_nearest_file_holds_and_none_beyond_the_repository(tmp_path: Path) -
     assert declared_for(inner / "tapes" / "t.jsonl").source is not None
 
 
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    assert declared_for(declare(tmp_path, '\ufefferrors = "store"')).errors == "store"
+
+
+@pytest.mark.row("N13")
+def test_behind_a_link_holds_what_is_declared_where_the_tape_lies(tmp_path: Path) -> None:
+    for folder in ("real", "other"):
+        (tmp_path / folder / ".git").mkdir(parents=True)
+    declare(tmp_path / "real", '[[tape]]\npath = "t.jsonl"\nsecrets = "refuse"')
+    (tmp_path / "real" / "t.jsonl").touch()
+    link = tmp_path / "other" / "link.jsonl"
+    link.symlink_to(tmp_path / "real" / "t.jsonl")
+    assert declared_for(link).secrets == "refuse"
+    declare(tmp_path / "other", "")
+    assert declared_for(link).secrets == "replace"
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [

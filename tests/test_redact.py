@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tapes.canonical import http_identity
+from tapes.canonical import http_identity, multipart_pieces
 from tapes.errors import SecretFound
 from tapes.exchange import Piece, Request, Response
 from tapes.patterns import SECRET_PATTERNS, user_patterns
@@ -100,6 +100,17 @@ def test_what_needs_no_change_is_the_same_object() -> None:
     assert Redactor().response(answer).pieces is answer.pieces
 
 
+def upload(*parts: str) -> Request:
+    body = "".join(f"--B\r\n{part}\r\n" for part in parts) + "--B--\r\n"
+    return Request(
+        "POST", "https://h/", (("content-type", "multipart/form-data; boundary=B"),), body.encode()
+    )
+
+
+def field(says: str, value: str) -> str:
+    return f"Content-Disposition: form-data; {says}\r\n\r\n{value}"
+
+
 @pytest.mark.row("N14")
 @pytest.mark.parametrize(
     "make",
@@ -114,12 +125,37 @@ def test_what_needs_no_change_is_the_same_object() -> None:
             (("content-type", "application/x-www-form-urlencoded"),),
             f"grant=x&client%5Fsecret={key}".encode(),
         ),
+        lambda key: upload(field('name="password"', key), field('name="note"', "n")),
     ],
-    ids=["header", "parameter", "member", "member in text", "form"],
+    ids=["header", "parameter", "member", "member in text", "form", "upload"],
 )
 def test_a_credential_counts_for_nothing(make: Callable[[str], Request]) -> None:
     one, other = (http_identity(Redactor().request(make(k)))[0] for k in ("AAA-1", KEY))
     assert one == other
+
+
+@pytest.mark.row("N11", "N13")
+@pytest.mark.parametrize(
+    ("says", "is_secret"),
+    [
+        ('name="api_key"', True),
+        ("name=accessToken", True),
+        ('charset=utf-8; NAME="token"', True),
+        ('name="note"', False),
+        ('name="key"', False),  # of an object in a store: another name, another upload
+        ('name="password"; filename="list.txt"', False),  # a file is known by all its bytes
+        ('filename="name=password"; name="f"', False),
+    ],
+)
+def test_a_field_of_an_upload_is_a_credential_by_its_name(says: str, is_secret: bool) -> None:
+    value = "correct horse"
+    redactor = Redactor()
+    before = upload(field('name="a"', "1"), field(says, value), field('name="z"', f"of {value}."))
+    kept = redactor.request(before)
+    assert (value.encode() not in kept.body) is is_secret
+    assert (kept is before) is not is_secret
+    assert len(multipart_pieces("multipart/form-data; boundary=B", kept.body) or ()) == 3
+    assert redactor.request(kept) is kept
 
 
 @pytest.mark.row("N14")
@@ -320,10 +356,7 @@ def in_a_gzip_body(secret: str) -> Request:
 
 
 def in_a_multipart_body(secret: str) -> Request:
-    body = f'--B\r\nContent-Disposition: form-data; name="f"\r\n\r\n{secret}\r\n--B--\r\n'
-    return Request(
-        "POST", "https://h/", (("content-type", "multipart/form-data; boundary=B"),), body.encode()
-    )
+    return upload(field('name="f"', secret))
 
 
 def beside_binary(secret: str) -> Request:

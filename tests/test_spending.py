@@ -10,7 +10,7 @@ import pytest
 import tapes
 from tapes.budget import CALLS, RUN, TOKENS, USD, Ledger, Limits, Reserve, Unit
 from tapes.cassette import Cassette
-from tapes.errors import CassetteError, TapesError, UnreadableTape
+from tapes.errors import CassetteError, NotAnAnswer, TapesError, UnreadableTape
 from tapes.spending import account_of, accounts_below, forget_spending
 from tapes.stats import stats_of
 from tapes.tape.beside import make_local
@@ -35,6 +35,23 @@ def test_who_spent_what_and_what_is_left(tmp_path: Path, kind: str) -> None:
     (line,) = account.lines
     assert (line.spend.key, line.spend.state, line.is_lost) == (call("two").key, "spent", False)
     assert account.left == Limits(calls=2)
+
+
+@pytest.mark.row("N17", "B5")
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_spent_is_shown_and_reset_where_nothing_was_ever_kept(
+    tmp_path: Path, kind: str
+) -> None:
+    path = f"{tmp_path}/{KINDS[kind]}"
+    with (
+        Cassette(path, "record", lambda _: {1, 2}, limits=Limits(calls=1)) as cassette,
+        pytest.raises(NotAnAnswer),
+    ):
+        cassette.call({"prompt": "one"})
+    assert len(account_of(path, {}).counted) == 1
+    assert forget_spending(path) == 1
+    with pytest.raises(UnreadableTape):
+        account_of(path, {})
 
 
 def test_the_call_of_a_killed_process_stays_open_and_counts(tmp_path: Path) -> None:

@@ -2,17 +2,20 @@
 
 import asyncio
 import gc
+import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import httpx
 import httpx2
+import openai
 import pytest
 import requests
 import urllib3
@@ -20,9 +23,11 @@ import uvloop
 
 import tapes
 from tapes import Cassette, CassetteMiss, UnusedRecordings
-from tapes.errors import BadSetting
+from tapes.errors import BadSetting, TapeFailed
 from tapes.tape.base import MemoryTape
-from tests.servers import Server, answer, serving
+from tests.commands import typed
+from tests.running import run
+from tests.servers import Received, Server, Wire, answer, serving
 
 URL = "http://provider.test/v1"
 
@@ -57,6 +62,85 @@ def test_it_gives_the_cassette_with_its_report(server: Server) -> None:
     assert (cassette.report.as_dict()["served"], cassette.report.as_dict()["reused"]) == (2, 1)
 
 
+EVENT = (
+    b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m",'
+    b'"choices":[{"index":0,"delta":{"content":"%d"},"finish_reason":null}]}\n\n'
+)
+
+
+def streaming(_: Received, wire: Wire) -> None:
+    """A stream that goes on until somebody leaves it."""
+    wire.head(200, [("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked")])
+    for number in range(2):
+        wire.chunk(EVENT % number)
+    wire.until_left()
+
+
+@pytest.mark.row("N08", "B8")
+def test_a_stream_that_a_program_dropped_is_evidence_when_the_block_ends(tmp_path: Path) -> None:
+    def first_word(client: openai.OpenAI) -> Any:
+        for chunk in client.chat.completions.create(model="m", messages=[], stream=True):
+            return chunk.choices[0].delta.content  # the stream is a cycle: nobody closes it yet
+        return None
+
+    path = tmp_path / "t.jsonl"
+    gc.disable()
+    try:
+        with (
+            serving(streaming) as server,
+            openai.OpenAI(base_url=server.url, api_key="k") as client,
+        ):
+            with tapes.use(path, "record", latch=True) as cassette:
+                assert first_word(client) == "0"
+            assert cassette.report.as_dict()["incomplete"] == 1
+            gc.collect()  # and what is collected now complains of nothing
+            with tapes.use(path), pytest.raises(CassetteMiss, match="left incomplete"):
+                first_word(client)
+    finally:
+        gc.enable()
+
+
+def test_a_stream_that_is_read_on_behind_the_block_is_refused_at_its_end(tmp_path: Path) -> None:
+    with serving(answer(b"1")) as server, httpx.Client() as client:
+        with tapes.use(tmp_path / "t.jsonl", "record", latch=True):
+            response = client.send(client.build_request("GET", server.url), stream=True)
+        with pytest.raises(TapeFailed, match="closed before the answer was whole"):
+            response.read()
+
+
+def by_aiohttp(url: str) -> str:
+    async def main() -> str:
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            return await response.text()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.row("N09")
+@pytest.mark.parametrize("said", ["a longer answer than before", "x"])
+@pytest.mark.parametrize(
+    "get",
+    [
+        lambda url: httpx.get(url).text,
+        lambda url: httpx2.get(url).text,
+        lambda url: requests.get(url).text,
+        lambda url: urllib3.PoolManager().request("GET", url).data.decode(),
+        by_aiohttp,
+    ],
+    ids=["httpx", "httpx2", "requests", "urllib3", "aiohttp"],
+)
+def test_an_answer_that_was_edited_by_hand_is_given_whole(
+    get: Callable[[str], str], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.jsonl"
+    with serving(answer(b'{"text":"recorded"}')) as server:
+        with tapes.use(path, "record", latch=True):
+            httpx.get(server.url)
+        path.write_text(path.read_text().replace('"recorded"', f'"{said}"'))
+        with tapes.use(path):
+            assert get(server.url) == f'{{"text":"{said}"}}'
+
+
 def test_async_with_is_the_same(server: Server) -> None:
     async def main() -> str:
         async with tapes.use(recorded(server, "/a")), httpx.AsyncClient() as client:
@@ -83,6 +167,42 @@ def test_an_async_function_is_covered_by_a_decorator(server: Server) -> None:
 
     assert asyncio.iscoroutinefunction(covered)
     assert asyncio.run(covered()) == "1"
+
+
+def test_a_class_is_refused_because_its_methods_would_not_be_covered() -> None:
+    with pytest.raises(BadSetting, match="the class Agent") as refused:
+
+        @tapes.use(MemoryTape())
+        class Agent:
+            pass
+
+    assert "decorate its methods" in refused.value.remedy
+
+
+def plainly(function: Any) -> Any:
+    """As many a decorator does, which makes a plain function of an async one."""
+    return lambda *args: function(*args)
+
+
+@pytest.mark.row("N16")
+def test_what_another_decorator_made_of_an_async_function_is_covered(server: Server) -> None:
+    @tapes.use(recorded(server, "/a"), unused="fail")
+    @plainly
+    async def covered() -> str:
+        async with httpx.AsyncClient() as client:
+            return (await client.get("http://provider.test/a")).text
+
+    assert asyncio.run(covered()) == "1"
+
+
+def test_what_gives_an_async_generator_is_refused() -> None:
+    @tapes.use(MemoryTape())
+    @plainly
+    async def covered() -> AsyncIterator[int]:
+        yield 1
+
+    with pytest.raises(BadSetting, match="async generator"):
+        covered()
 
 
 def test_a_generator_is_covered_for_its_life(server: Server) -> None:
@@ -411,6 +531,34 @@ def test_unused_recordings_are_named(server: Server) -> None:
     with pytest.raises(UnusedRecordings, match=r"6 of the recordings .* and 1 more") as unused:
         with_one_asked_for(tape)
     assert "tapes tape prune" in str(unused.value)
+
+
+@pytest.mark.row("N18")
+def test_what_is_told_of_unused_recordings_takes_them_away(server: Server, tmp_path: Path) -> None:
+    with tapes.use(tmp_path / "t.jsonl", "record", latch=True):
+        for number in range(3):
+            httpx.get(f"{server.url}/{number}")
+    code = """
+        import httpx, tapes
+        with tapes.use("t.jsonl", unused="fail"):
+            [httpx.get(f"http://provider.test/{number}") for number in (0, 2)]
+    """
+    done = run(code, tmp_path)
+    told = done.stderr.strip().rpartition("to take them away: tapes ")[2]
+    assert typed(*shlex.split(told), cwd=tmp_path).status == 0
+    rows = (tmp_path / "t.jsonl").read_text().splitlines()
+    assert [json.loads(row)["request"]["url"][-2:] for row in rows] == ["/0", "/2"]
+
+
+def test_one_host_may_be_allowed_without_a_list(server: Server) -> None:
+    with tapes.use(MemoryTape(), allow=f"127.0.0.1:{server.port}"):
+        assert httpx.get(server.url).text == "1"
+
+
+@pytest.mark.parametrize("tape", [None, b"t.jsonl"])
+def test_what_is_no_tape_is_refused(tape: Any) -> None:
+    with pytest.raises(BadSetting, match="neither a path nor a tape"), tapes.use(tape):
+        pass
 
 
 def with_one_asked_for(tape: MemoryTape) -> None:

@@ -40,13 +40,32 @@ def latch_is_on(environ: Mapping[str, str]) -> bool:
     return environ.get(LATCH) == "1"
 
 
+_KINDS = {"calls": "a whole number", "tokens": "a whole number", "usd": "a Decimal"}
+_EXAMPLES = {"calls": "20", "tokens": "100_000", "usd": 'Decimal("0.50")'}
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What live calls may cost. None is no limit."""
+    """What live calls may cost. None is no limit. Raises BadSetting."""
 
     calls: int | None = None
     tokens: int | None = None
     usd: Decimal | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, kind in (
+            ("calls", self.calls, int),
+            ("tokens", self.tokens, int),
+            ("usd", self.usd, int | Decimal),
+        ):
+            if value is None:
+                continue
+            is_one = isinstance(value, kind) and not isinstance(value, bool)
+            if not is_one or value != value or value < 0:
+                raise BadSetting(
+                    f"{name}={value!r} is not {_KINDS[name]} from 0 up",
+                    f"for example: Limits({name}={_EXAMPLES[name]})",
+                )
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Limits":
@@ -123,11 +142,18 @@ class Spent:
 
     def leaves_room_for(self, reserve: Reserve, limits: Limits) -> bool:
         """Whether one more call stays within every limit."""
-        return (
-            (limits.calls is None or self.calls + 1 <= limits.calls)
-            and (limits.tokens is None or self.tokens + reserve.tokens <= limits.tokens)
-            and (limits.usd is None or self.usd + reserve.usd <= limits.usd)
-        )
+        return not self.passed_by(reserve, limits)
+
+    def passed_by(self, reserve: Reserve, limits: Limits) -> list[str]:
+        """The variables of the limits that one more call would pass."""
+        passed: list[str] = []
+        if limits.calls is not None and self.calls + 1 > limits.calls:
+            passed.append(CALLS)
+        if limits.tokens is not None and self.tokens + reserve.tokens > limits.tokens:
+            passed.append(TOKENS)
+        if limits.usd is not None and not self.usd + reserve.usd <= limits.usd:
+            passed.append(USD)
+        return passed
 
 
 @dataclass(frozen=True, slots=True)

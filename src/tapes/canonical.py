@@ -266,9 +266,18 @@ def multipart_parts(content_type: str, body: bytes) -> list[Json] | None:
 
 
 def multipart_pieces(content_type: str, body: bytes) -> list[tuple[bytes, bytes]] | None:
-    """The head and the content of each part of an upload. None for a broken one.
+    """The head and the content of each part of an upload. None for a broken one."""
+    spans = multipart_spans(content_type, body)
+    if spans is None:
+        return None
+    return [(body[at : start - 4], body[start:end]) for at, start, end in spans]
 
-    The boundary is no part of it (RFC 2046, 5.1): it differs with every upload.
+
+def multipart_spans(content_type: str, body: bytes) -> list[tuple[int, int, int]] | None:
+    """Where each part of an upload begins, where its content does, and where that ends.
+
+    None for a broken one. The boundary is no part of it (RFC 2046, 5.1): it differs with every
+    upload.
     """
     boundary = _BOUNDARY.search(content_type)
     if boundary is None:
@@ -279,13 +288,17 @@ def multipart_pieces(content_type: str, body: bytes) -> list[tuple[bytes, bytes]
     end = pieces.pop() if pieces else preamble
     if not end.startswith(b"--") or not all(map(_AFTER_DELIMITER.match, pieces)):
         return None
-    parts: list[tuple[bytes, bytes]] = []
+    spans: list[tuple[int, int, int]] = []
+    at = len(preamble) - len(b"\r\n")
     for piece in pieces:
-        head, found, content = piece.lstrip(b" \t").partition(b"\r\n\r\n")
-        if not found:
+        at += len(b"\r\n" + delimiter)
+        head = len(piece) - len(piece.lstrip(b" \t"))
+        content = piece.find(b"\r\n\r\n", head)
+        if content < 0:
             return None
-        parts.append((head, content))
-    return parts
+        spans.append((at + head, at + content + len(b"\r\n\r\n"), at + len(piece)))
+        at += len(piece)
+    return spans
 
 
 _BOUNDARY = re.compile(r';\s*boundary=(?:"([^"]+)"|([^;\s]+))', re.IGNORECASE)

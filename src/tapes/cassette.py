@@ -164,6 +164,8 @@ class Cassette:
         self.price = price
         self._environ = environ
         self._limits_now()  # a setting that cannot be read is an error now, not at the first miss
+        if isinstance(tape, bytes) or tape is None:
+            raise BadSetting(f"{tape!r} is neither a path nor a tape", 'for example: "demo.jsonl"')
         self.tape: Tape = open_tape(tape) if isinstance(tape, str | os.PathLike) else tape
         self.declared = declared_for(self.tape.path) if declared is None else declared
         self.canonicalizer = _canonicalizer_for(self.tape, canonicalizer)
@@ -180,6 +182,7 @@ class Cassette:
         self._flights: Flights | None = None
         self._rekeyed: dict[str, str] | None = None
         self._warned_of_variance = False
+        self._under_way: weakref.WeakValueDictionary[int, Permit] = weakref.WeakValueDictionary()
         self._hot = HotAnswers(self.canonicalizer, self.report)
         self._is_recording = self.mode is Mode.RECORD
         self._is_local = not isinstance(self.tape, SharedTape)  # which takes a while to find out
@@ -200,13 +203,27 @@ class Cassette:
         listen()
 
     def close(self) -> None:
-        """Let go of the tape, and leave the run's report beside it."""
+        """Let go of the tape, and leave the run's report beside it.
+
+        Of answers that are still on their way, what has come is kept as evidence.
+        """
+        self._forsake()
         self._finalizer()
         self._hot.clear()
         self.tape.close()
         self._recorder.sketches.settle()
         if self._ledger is not None:
             self._ledger.close()
+
+    def _forsake(self) -> None:
+        """End the calls that nobody ended: who dropped a stream is often told of later."""
+        for reference in self._under_way.valuerefs():
+            permit = reference()
+            try:
+                if permit is not None:
+                    permit.forsake()
+            except (Exception, CassetteError) as error:  # noqa: BLE001  # it was no answer
+                log.warning("what came of a call that was left cannot be kept: %s", error)
 
     def rest(self) -> None:
         """Let go of what the tape has open until it is asked again: others are used more."""
@@ -289,7 +306,7 @@ class Cassette:
         else:
             text = self.canonicalizer.text(request)
             raw_key = key_of(text)
-        chosen = repeats.chosen_sample() if sample is None else sample
+        chosen = repeats.chosen_sample() if sample is None else repeats.required_sample(sample)
         if chosen is not None:
             return Question(request, raw_key, text, chosen, owner=owner, identity=identity)
         order = order or repeats.chosen_order() or self._order
@@ -510,11 +527,14 @@ class Cassette:
             taken = self._shared_ledger().take(clean.key, limits, reserve)
             if isinstance(taken, Spent):
                 path = self.tape.path
-                return self._refuse(question, refusals.exhausted(clean.key, path, limits, taken))
+                error = refusals.exhausted(clean.key, path, limits, taken, reserve)
+                return self._refuse(question, error)
             unit = taken
         self._warn_of_variance(clean)
         answer = self.origins.begin_live()
-        return Permit(self._recorder, question, clean, flight=flight, unit=unit, answer=answer)
+        permit = Permit(self._recorder, question, clean, flight=flight, unit=unit, answer=answer)
+        self._under_way[id(permit)] = permit
+        return permit
 
     def _shared_flights(self) -> Flights:
         if self._flights is None and isinstance(self.tape, SharedTape):

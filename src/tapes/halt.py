@@ -8,7 +8,9 @@ Rule 1: one message a process, on standard error, and a status that is not zero.
 Rule 2: the main thread is not interrupted while it starts another thread, which would then be
         known to nobody and keep the process alive; nor while it starts an event loop, which could
         then not be closed; nor after its last line, where nobody listens.
-Rule 3: where somebody runs tests, the main thread is interrupted while one of them runs, once; not
+Rule 3: whoever waits for a worker of a `multiprocessing.Pool` gets the refusal that ends it; the
+        pool itself would let him wait for ever.
+Rule 4: where somebody runs tests, the main thread is interrupted while one of them runs, once; not
         in the middle of what reports them, which knows of refusals by itself.
 
 A server never comes here: it turns refusals into answers.
@@ -64,6 +66,8 @@ def raise_refusal(error: CassetteError) -> NoReturn:
     _say_it_once()
     if threading.current_thread() is not threading.main_thread():
         _hand_over(error)
+    else:
+        _remember_pool(error, sys._getframe())
     raise error
 
 
@@ -87,6 +91,7 @@ def _hand_over(error: CassetteError) -> None:
         return
     if len(_undelivered) < _WAITING:
         _undelivered.append(error)
+        _watch_the_end()
     if not _listening or _SIGNAL is None:
         _say(error)  # nobody knows how long the main thread goes on
         return
@@ -113,6 +118,7 @@ def _deliver(_number: int, frame: FrameType | None) -> None:
         _undelivered.clear()
         _is_deaf = _is_ruled
         _was_said = True  # the interpreter does, when nobody stops the error
+        _remember_pool(error, sys._getframe())
         raise error
 
 
@@ -137,6 +143,55 @@ def _end_with_undelivered() -> None:
 
 
 os.register_at_fork(after_in_child=_undelivered.clear)
+
+
+# --- processes of multiprocessing --------------------------------------------------------------
+
+# How to answer the pool's task in which a refusal was raised, and that refusal.
+_task: tuple[Callable[[object], object], int, int, CassetteError] | None = None
+_watches = False
+
+
+def _remember_pool(error: CassetteError, frame: FrameType | None) -> None:
+    """Where this process is a pool's worker: let the end of the process answer its task."""
+    global _task
+    pool = sys.modules.get("multiprocessing.pool")
+    if pool is None or not _watch_the_end():
+        return
+    while frame is not None and frame.f_code is not pool.worker.__code__:
+        frame = frame.f_back
+    if frame is None or not {"put", "job", "i"} <= frame.f_locals.keys():
+        return
+    _task = (frame.f_locals["put"], frame.f_locals["job"], frame.f_locals["i"], error)
+
+
+def _watch_the_end() -> bool:
+    """Whether this is a process that multiprocessing started: `atexit` means nothing there."""
+    global _watches
+    processes = sys.modules.get("multiprocessing")
+    if processes is None or processes.parent_process() is None:
+        return False
+    if not _watches:
+        _watches = True
+        sys.modules["multiprocessing.util"].Finalize(None, _end_child, exitpriority=0)
+    return True
+
+
+def _end_child() -> None:
+    """It is the refusal that ends the process, unless somebody caught that and went on."""
+    if _task is not None and sys.exc_info()[1] is _task[3]:
+        put, job, number, error = _task
+        put((job, number, (False, error)))
+    _end_with_undelivered()
+
+
+def _in_child() -> None:
+    """After a fork: the task is the parent's."""
+    global _task, _watches
+    _task, _watches = None, False
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 # --- one message -------------------------------------------------------------------------------

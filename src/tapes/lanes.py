@@ -19,11 +19,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tapes.cassette import Busy, Cassette, Play, Refusal, Verdict
 from tapes.errors import BadSetting, CassetteError, TapeFailed, TapesError
-from tapes.exchange import Headers, Piece, Request, Response
+from tapes.exchange import Headers, Piece, Request, Response, header
 from tapes.guarding.rules import Allowed
 from tapes.halt import raise_refusal
 from tapes.permit import Permit
@@ -60,7 +60,8 @@ def pace_of(pace: str | float) -> float:
 def allowed_of(entries: Iterable[str]) -> Allowed:
     """The hosts that a list allows. Raises BadSetting."""
     try:
-        return Allowed(entries)
+        # A text would be a list of its letters.
+        return Allowed((entries,) if isinstance(entries, str) else entries)
     except ValueError as error:
         raise BadSetting(f"allow: {error}", 'allow=["db.internal:5432"]') from None
 
@@ -277,4 +278,20 @@ def answer(lane: Lane, play: Play) -> Answer:
     """The response of a verdict. `decide` answers HTTP requests with HTTP responses only."""
     response = play.exchange.response
     assert isinstance(response, Response)
-    return Answer(response, lane.pace)
+    return Answer(_with_its_length(response), lane.pace)
+
+
+def _with_its_length(response: Response) -> Response:
+    """Whoever edits a recorded body by hand seldom edits the length that is said of it.
+
+    Without a body the length may be of one that was not asked for (HEAD), and stays.
+    """
+    said = header(response.headers, "content-length")
+    length = sum(len(piece.data) for piece in response.pieces) if said else 0
+    if not length or said == str(length):
+        return response
+    headers = tuple(
+        (name, str(length) if name.lower() == "content-length" else value)
+        for name, value in response.headers
+    )
+    return replace(response, headers=headers)

@@ -1,7 +1,7 @@
 """The right to make one live call, and the recorder of its answer.
 
 Rule 1: a permit is spent before anything is sent, and ends in exactly one of `finish`, `keep`,
-        `abandon`, `discard` and `failed`.
+        `abandon`, `discard` and `failed`; in `forsake`, where its cassette is closed before.
 Rule 2: only what ended is an answer. What was cut short is kept as evidence under a key that no
         request has.
 Rule 3: a tape that cannot be written fails the call.
@@ -9,6 +9,7 @@ Rule 3: a tape that cannot be written fails the call.
 Knows nothing of how permission came about.
 """
 
+import os
 import re
 import time
 from collections.abc import Callable
@@ -239,6 +240,8 @@ class Permit:
         self._head = Response(0)
         self._pieces: list[Piece] = []
         self._over = False
+        self._forsaken = False
+        self._process = os.getpid()
 
     @property
     def key(self) -> str:
@@ -291,6 +294,7 @@ class Permit:
 
     def finishing(self) -> Unstored | None:
         """As `finish`, up to what is to be put on the tape."""
+        self._require_not_forsaken()
         if self._over or self._never_began():
             return None
         response, plain, content_type = self._whole()
@@ -323,6 +327,26 @@ class Permit:
         if ending_of(content_type, plain) is Ending.SAID:
             return self.finishing()
         return self._evidence(response, state)
+
+    def forsake(self) -> None:
+        """The tape is about to be closed: keep what has come, as `abandon` does.
+
+        Whoever reads to the end all the same is told, by TapeFailed. Does nothing where it is
+        over, or where another process, of which this one is a fork, has the call.
+        """
+        if self._over or self._process != os.getpid():
+            return
+        try:
+            self.abandon(State.ABORTED_BY_CLIENT)
+        finally:
+            self._forsaken = True
+
+    def _require_not_forsaken(self) -> None:
+        if self._forsaken:
+            raise TapeFailed(
+                f"the tape {self.tape.path} was closed before the answer was whole",
+                "read answers to their end before you close it: a stream, or what a thread asked",
+            )
 
     def _never_began(self) -> bool:
         """No answer began: then there is nothing to keep, and the call may have cost something."""
@@ -399,6 +423,7 @@ class Permit:
         except NotAnAnswer:
             self.failed(we_left=True)
             raise
+        self._require_not_forsaken()
         copies = Copies(response)
         usage = usage_of_value(response) if self._unit else None
         text = copies.text.decode()

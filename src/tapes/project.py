@@ -79,6 +79,11 @@ def declared_for(tape_path: str | os.PathLike[str]) -> Declared:
     """What the nearest `tapes.toml` declares for a tape. Raises BadRule naming file and key."""
     path = Path(os.path.abspath(tape_path))
     file = _nearest_file(path)
+    if (
+        file is None
+    ):  # a link into another project, where the tape lies: its secrets are known there
+        path = Path(os.path.realpath(path))
+        file = _nearest_file(path)
     if file is None:
         return Declared()
     content = _content(file)
@@ -133,7 +138,7 @@ def _content(file: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadRule(f"{file}: {error}", "docs/matching.md shows all that it can hold") from error
 

@@ -28,7 +28,13 @@ from itertools import accumulate, count, pairwise
 from threading import Lock
 from urllib.parse import unquote, unquote_plus
 
-from tapes.canonical import IDENTITY_HEADERS, media_type, normal_percent, plain_body
+from tapes.canonical import (
+    IDENTITY_HEADERS,
+    media_type,
+    multipart_spans,
+    normal_percent,
+    plain_body,
+)
 from tapes.credentials import (
     FIELD_NAME,
     MARK,
@@ -69,6 +75,10 @@ __all__ = ["MARK", "SECRET_PATTERNS", "Finding", "Redactor", "SecretPattern", "u
 _KEPT_REQUEST_HEADERS = IDENTITY_HEADERS | {"accept", "content-type", "content-encoding"}
 _DROPPED_RESPONSE_HEADERS = frozenset({"set-cookie", "set-cookie2", "authentication-info"})
 _FORM = "application/x-www-form-urlencoded"
+_UPLOAD = "multipart/form-data"
+_DISPOSITION = re.compile(rb"(?:^|\r\n)content-disposition:([^\r\n]*)", re.IGNORECASE)
+_PART_NAME = re.compile(rb';\s*name\s*=\s*(?:"([^"]*)"|([^;\s]*))', re.IGNORECASE)
+_IS_A_FILE = re.compile(rb";\s*filename\*?\s*=", re.IGNORECASE)
 
 # A JSON member whose name says that its text is a credential.
 _FIELD = re.compile(rf'"(?P<name>{FIELD_NAME})"\s*:\s*"(?P<value>(?:[^"\\]|\\.)+)"')
@@ -170,7 +180,12 @@ class Redactor:
         headers = known.kept
         body, plain = request.body, plain_body(request)
         media = media_type(request.headers)
-        clean = self._form(plain) if media == _FORM else self.body(plain)
+        if media == _FORM:
+            clean = self._form(plain)
+        elif media == _UPLOAD:
+            clean = self._upload(header(request.headers, "content-type") or "", plain)
+        else:
+            clean = self.body(plain)
         if clean != plain:
             body = clean
             headers = tuple(pair for pair in headers if pair[0].lower() != "content-encoding")
@@ -256,6 +271,18 @@ class Redactor:
                 pair = f"{name}={placeholder(plain)}"
             pairs.append(pair)
         return self.body("&".join(pairs).encode("latin-1"))
+
+    def _upload(self, content_type: str, body: bytes) -> bytes:
+        """An upload: its fields are those of a form, its files are bodies like any other."""
+        edits = []
+        for at, start, end in multipart_spans(content_type, body) or ():
+            name = _field_of(body[at:start])
+            value = body[start:end].decode("utf-8", "surrogateescape")
+            if value and _is_credential_of_upload(name, value):
+                if not WORD.fullmatch(value):
+                    self._learn(name, value)
+                edits.append(Edit(start, end, placeholder(name)))
+        return self.body(edited_bytes(body, edits))
 
     # --- bodies
 
@@ -515,6 +542,20 @@ def _credentials_in(name: str, value: str) -> Iterable[str]:
 def _is_credential(name: str, value: str) -> bool:
     """Whether a parameter of a URL or of a form holds a credential."""
     return is_credential_parameter(name, value) or is_credential_field(name)
+
+
+def _is_credential_of_upload(name: str, value: str) -> bool:
+    """As above, for a field of an upload, where `key` is the name that an object will have."""
+    return name.lower() != "key" and _is_credential(name, value)
+
+
+def _field_of(head: bytes) -> str:
+    """The name of a part of an upload that is a field; empty for a file."""
+    disposition = _DISPOSITION.search(head)
+    if disposition is None or _IS_A_FILE.search(disposition[1]):
+        return ""
+    name = _PART_NAME.search(disposition[1])
+    return "" if name is None else (name[1] or name[2] or b"").decode("utf-8", "replace")
 
 
 def _credential_parameters(text: str) -> Iterator[re.Match[str]]:

@@ -83,10 +83,15 @@ def ordered() -> Iterator[None]:
 @contextmanager
 def sample(number: int) -> Iterator[None]:
     """In this context, every request is the sample of this number (0 is the usual one)."""
-    if number < 0:
-        raise BadSetting(f"a sample number is 0 or more, not {number}")
-    with _chosen(_sample, number):
+    with _chosen(_sample, required_sample(number)):
         yield
+
+
+def required_sample(number: int) -> int:
+    """The number of a sample, as it was given. Raises BadSetting where it is none."""
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise BadSetting(f"a sample number is 0 or more, not {number!r}", "the third one: sample=2")
+    return number
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from tapes.report import STATE
 from tapes.tape.beside import FOLDER
 from tapes.tape.finding import PASSED_OVER
 from tapes.tape.kinds import open_tape
+from tapes.tape.named import local_of
 from tapes.tape.raw import kind_of_existing
 
 
@@ -76,10 +77,31 @@ def spends_on(path: str | os.PathLike[str]) -> list[Spend]:
 
 def _place_of(path: str | os.PathLike[str]) -> tuple[Path | None, str]:
     """The local folder of a tape, and its name there."""
-    kind_of_existing(path)
+    try:
+        kind_of_existing(path)
+    except UnreadableTape:
+        place = _place_before_the_tape(os.fspath(path))
+        if place is None:
+            raise
+        return place
     tape = open_tape(path)
     tape.close()
     return tape.local, tape.name
+
+
+def _place_before_the_tape(path: str) -> tuple[Path, str] | None:
+    """The same where calls were counted, and nothing has been kept: all of them failed, say."""
+    if os.path.isdir(path):
+        tape = open_tape(path)
+        tape.close()
+        local, name = tape.local, tape.name
+    elif os.path.lexists(path):
+        return None
+    else:
+        local, name = local_of(os.path.abspath(path))
+    if local is None or all(spend.tape != name for spend in _spends(local / STATE)):
+        return None
+    return local, name
 
 
 def accounts_below(folder: str | os.PathLike[str], environ: Mapping[str, str]) -> Iterator[Account]:

@@ -17,7 +17,7 @@ import functools
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from tapes import guard, lanes
@@ -124,7 +124,7 @@ class use:  # noqa: N801  # a verb that is called: it reads as the function it s
         guard.follow()
         installing.let_go()
         try:
-            if kind is None and self._unused != "ignore":
+            if kind is None:
                 self._tell_unused(lane.cassette)
         finally:
             if lane.cassette is not self._tape:
@@ -146,6 +146,8 @@ class use:  # noqa: N801  # a verb that is called: it reads as the function it s
         self.__exit__(kind, *rest)
 
     def _tell_unused(self, cassette: Cassette) -> None:
+        if self._unused == "ignore":
+            return
         left = unused_of(cassette.tape, cassette.report.used)
         if not left:
             return
@@ -153,14 +155,22 @@ class use:  # noqa: N801  # a verb that is called: it reads as the function it s
         more = f" and {len(left) - _SHOWN_UNUSED} more" if len(left) > _SHOWN_UNUSED else ""
         error = UnusedRecordings(
             f"nobody asked for {len(left)} of the recordings on {cassette.tape.path}: {keys}{more}",
-            f"to take them away: tapes tape prune {as_typed(cassette.tape.path)}",
+            f"to take them away: tapes tape prune --unused {as_typed(cassette.tape.path)}",
         )
         if self._unused == "fail":
             raise error
         warnings.warn(str(error), stacklevel=3)
 
     def __call__(self, function: Function) -> Function:
-        """The function with a cassette open around every call; a generator, around its life."""
+        """The function with a cassette open around every call; a generator, around its life.
+
+        Raises BadSetting where that would cover nothing: a class, an async generator.
+        """
+        if inspect.isclass(function):
+            raise BadSetting(
+                f"the class {function.__name__} has no one call to cover",
+                "decorate its methods, or use: with",
+            )
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
@@ -178,26 +188,41 @@ class use:  # noqa: N801  # a verb that is called: it reads as the function it s
 
             return generate  # type: ignore[return-value]
         if inspect.isasyncgenfunction(function):
-            raise BadSetting("an async generator has no one task to cover", "use: async with")
+            raise _no_task()
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
-            with self._anew():
-                return function(*args, **kwargs)
+            with self._anew("ignore") as cassette:
+                result = function(*args, **kwargs)
+                if inspect.isasyncgen(result):
+                    raise _no_task()
+                if not inspect.iscoroutine(result):
+                    self._tell_unused(cassette)
+                    return result
+            # Nothing in its looks said that it is async: another decorator, say, made it.
+            return self._awaited(result)
 
         return run  # type: ignore[return-value]
 
-    def _anew(self) -> "use":
+    async def _awaited(self, made: Coroutine[Any, Any, Any]) -> Any:
+        async with self._anew():
+            return await made
+
+    def _anew(self, unused: str | None = None) -> "use":
         return use(
             self._tape,
             self._mode,
             pace=self._pace,
             allow=self._allow,
             guard=self._guarded,
-            unused=self._unused,
+            unused=self._unused if unused is None else unused,
             log=self._log,
             **self._options,
         )
+
+
+def _no_task() -> BadSetting:
+    return BadSetting("an async generator has no one task to cover", "use: async with")
 
 
 def _end_log(log: Where | None) -> None:

@@ -107,6 +107,8 @@ _KNOWN_HINT = "a rule looks like: [[vary]] at = \"/messages/*/content\" pattern 
 
 
 def _compiled(pattern: str, where: str) -> re.Pattern[str]:
+    if not pattern:
+        raise BadRule(f"{where}: pattern is empty", "leave it out for the whole value")
     try:
         return re.compile(pattern)
     except re.error as error:

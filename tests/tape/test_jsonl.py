@@ -186,7 +186,9 @@ def test_a_line_of_100_megabytes_is_one_line_among_others(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        (b"<<<<<<< HEAD\n", "not JSON"),
+        (b"<<<<<<< HEAD\n", "a mark of an unfinished merge"),
+        (b"=======\r\n", "both sides' rows may stay"),
+        (b"SQLite format 3\0\x10\n", "an SQLite database: give it a name in .db"),
         (b'{"hash": "\xff"}\n', "not JSON"),
         (b"[1]\n", "not an object"),
         (b"null\n", "not an object"),

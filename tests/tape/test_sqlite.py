@@ -84,6 +84,69 @@ def test_a_log_is_read_from_a_read_only_folder_or_is_an_error(tmp_path: Path) ->
         assert f"cp {path} {path}-wal" in refused.value.remedy
 
 
+def changing(path: Path) -> sqlite3.Connection:
+    """Somebody who deletes all exchanges without a log, half of it in the file already."""
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("PRAGMA cache_size = 1")
+    database.execute("BEGIN EXCLUSIVE")
+    database.execute("UPDATE exchanges SET row = 'half done', key = 'gone'")
+    return database
+
+
+def with_many(path: Path) -> None:
+    tape = SqliteTape(path)
+    for number in range(30):
+        tape.append(plain(number, "x" * 4000))
+    tape.close()
+
+
+@pytest.mark.row("A12")
+def test_a_database_that_somebody_changes_is_not_read_in_the_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tapes.tape.sqlite.PATIENCE_S", 0.05)
+    path = tmp_path / "t.db"
+    with_many(path)
+    with closing(changing(path)) as other:
+        with pytest.raises(UnreadableTape, match="locked") as refused:
+            SqliteTape(path)
+        assert refused.value.remedy == "wait for the program that holds it"
+        other.execute("ROLLBACK")
+    assert SqliteTape(path).find(key(1)) == plain(1, "x" * 4000)
+
+
+def killed_while_changing(path: Path) -> None:
+    pid = fork()
+    if pid == 0:
+        changing(path)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert (path.parent / "t.db-journal").stat().st_size > 0
+
+
+@pytest.mark.row("A12")
+def test_a_change_that_somebody_killed_left_half_done_is_undone(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with_many(path)
+    killed_while_changing(path)
+    reading = SqliteTape(path)
+    assert reading.find(key(1)) == plain(1, "x" * 4000)
+    SqliteTape(path).append(plain(99))
+    assert reading.find(key(99)) == plain(99)
+
+
+@pytest.mark.row("A12")
+def test_a_change_left_half_done_is_an_error_where_it_cannot_be_undone(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "4m") as folder:
+        path = folder / "t.db"
+        with_many(path)
+        killed_while_changing(path)
+        remount_read_only(folder)
+        with pytest.raises(UnreadableTape, match="the log beside it") as refused:
+            SqliteTape(path)
+        assert f"cp {path} {path}-journal" in refused.value.remedy
+
+
 def test_a_tape_in_the_middle_of_being_written_is_read_from_a_read_only_folder(
     tmp_path: Path,
 ) -> None:

@@ -29,6 +29,7 @@ from tapes.errors import DamagedTape, UnknownKey, UnreadableTape, as_typed
 from tapes.exchange import SCHEMA_VERSION, Exchange, bytes_of, damaged, exchange_of, newer
 from tapes.jsontext import Json
 from tapes.tape.kinds import kind_of, open_tape
+from tapes.tape.rowtext import why_unreadable
 
 KEY = re.compile(r"[0-9a-f]{64}")
 _BOM = b"\xef\xbb\xbf"
@@ -216,7 +217,7 @@ def read_row(text: bytes) -> tuple[Json, Fault | None, str]:
     try:
         row = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return None, Fault.UNREADABLE, f"not JSON ({error})"
+        return None, Fault.UNREADABLE, why_unreadable(text, error)
     if not isinstance(row, dict):
         return None, Fault.NO_EXCHANGE, "the row is not an object"
     version = row.get("v", 0)
@@ -431,7 +432,8 @@ class DirectoryRows:
         try:
             row = {**self._about(name), "response": json.loads(text)}
         except (ValueError, RecursionError, TypeError) as error:
-            return RawRow(name, name, text, None, Fault.UNREADABLE, f"not JSON ({error})", done)
+            why = why_unreadable(text, error)
+            return RawRow(name, name, text, None, Fault.UNREADABLE, why, done)
         newer_row = row["v"] > SCHEMA_VERSION
         fault, what = (Fault.NEWER, f"schema version {row['v']}") if newer_row else (None, "")
         return RawRow(name, name, text, row, fault, what, done)

@@ -7,6 +7,7 @@ Knows nothing of what is in a row.
 """
 
 import json
+import re
 from typing import Any
 
 from tapes.errors import NotAnAnswer
@@ -14,6 +15,9 @@ from tapes.exchange import damaged
 from tapes.jsontext import Json, compact, is_like_python, orjson, require_json
 
 BOM = b"\xef\xbb\xbf"
+# As git marks them.
+_CONFLICT = re.compile(rb"(?:<{7}|\|{7}|={7}|>{7})(?: |\r?$)")
+_DATABASE = b"SQLite format 3\0"
 
 
 def write_row(row: Json, *, of_bytes: bool = False) -> bytes:
@@ -104,4 +108,13 @@ def read_row(data: bytes, path: str, place: object) -> Json:
     except RecursionError:
         raise damaged(path, place, "nested too deeply to be read") from None
     except ValueError as error:
-        raise damaged(path, place, f"not JSON ({error})") from error
+        raise damaged(path, place, why_unreadable(data, error)) from error
+
+
+def why_unreadable(data: bytes, error: Exception) -> str:
+    """Why a row's text is none, in words."""
+    if _CONFLICT.match(data):
+        return "a mark of an unfinished merge: take such lines out, both sides' rows may stay"
+    if data.startswith(_DATABASE):
+        return "it is an SQLite database: give it a name in .db"
+    return f"not JSON ({error})"

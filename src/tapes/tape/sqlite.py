@@ -76,6 +76,8 @@ _ANSWERS = (
     "SELECT key FROM exchanges WHERE state = 'complete' AND number IN"
     " (SELECT max(number) FROM exchanges GROUP BY key)"
 )
+# What may lie beside a database, and belong to it: of writers who append, and who change it.
+_SIDE_FILES = ("-wal", "-journal")
 _BODY = "SELECT bytes FROM blobs WHERE hash = ?"
 _INSERT = (
     "INSERT INTO exchanges (key, state, canonicalizer, recorded_at, row) VALUES (?, ?, ?, ?, ?)"
@@ -203,14 +205,20 @@ class SqliteTape:
         try:
             return _connect(self._file, "mode=ro")
         except sqlite3.OperationalError as error:
-            log = f"{self.path}-wal"
-            if _size(f"{self._file}-wal") > 0:
-                # Without it, acknowledged exchanges would be missing.
-                raise UnreadableTape(
-                    f"the tape {self.path} cannot be read with the log beside it, {log}: {error}",
-                    "copy both to a folder that you may write to:"
-                    f" cp {as_typed(self.path)} {as_typed(log)} …",
-                ) from error
+            if "locked" in str(error):
+                raise  # whoever has it may be in the middle of writing it
+            if _rolled_back(self._file):
+                return _connect(self._file, "mode=ro")
+            for ending in _SIDE_FILES:
+                if _size(f"{self._file}{ending}") > 0:
+                    # Without it, acknowledged exchanges would be missing, or others half there.
+                    log = f"{self.path}{ending}"
+                    raise UnreadableTape(
+                        f"the tape {self.path} cannot be read with the log beside it, {log}:"
+                        f" {error}",
+                        "copy both to a folder that you may write to:"
+                        f" cp {as_typed(self.path)} {as_typed(log)} …",
+                    ) from error
             return _connect(self._file, "immutable=1")
 
     def _is_tape(self, connection: sqlite3.Connection) -> bool:
@@ -447,6 +455,15 @@ def _connect(file: str, options: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _rolled_back(file: str) -> bool:
+    """Whether a change that somebody killed left half done was there, and is undone."""
+    if _size(f"{file}-journal") == 0:
+        return False
+    with suppress(sqlite3.Error), closing(_connect(file, "mode=rw")):  # SQLite itself does it
+        return True
+    return False
 
 
 def _writing(file: str) -> sqlite3.Connection:
