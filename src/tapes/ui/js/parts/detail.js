@@ -4,7 +4,7 @@ import { html, useEffect, useMemo, useState } from './view.js';
 import { at as path, bytesOf, useAsk } from './api.js';
 import { link } from './route.js';
 import { Asked, Cost, CopyButton, Duration, Failed, Icon, Kind, Outcome, State, Text, Tokens, When, save } from './pieces.js';
-import { Block, Blocks, Json, Long } from './content.js';
+import { Block, Blocks, Json, Long, isMedia } from './content.js';
 import { Differences, differences } from './diffing.js';
 import { cacheOf, standing, sumOf } from './model.js';
 import * as f from './format.js';
@@ -135,6 +135,7 @@ function Said({ content }) {
   if (!Array.isArray(content)) return html`<${Json} value=${content} />`;
   return html`<div class="stack">${content.map((part, i) => {
     if (typeof part?.text === 'string') return html`<${Long} key=${i} text=${part.text} />`;
+    if (isMedia(part) || part?.type === 'image_url') return html`<${Block} key=${i} block=${{ ...part, type: part.type === 'image_url' ? 'image' : part.type }} />`;
     if (part?.type === 'tool_use') return html`<${Block} key=${i} block=${{ type: 'tool_use', tool_name: part.name, tool_use_id: part.id, tool_input: part.input }} />`;
     if (part?.type === 'tool_result') return html`<${Block} key=${i} block=${{ type: 'tool_result', tool_result_id: part.tool_use_id, tool_output: typeof part.content === 'string' ? part.content : JSON.stringify(part.content), is_error: part.is_error }} />`;
     return html`<${Json} key=${i} value=${part} />`;

@@ -31,7 +31,8 @@ export function Screen() {
 // All of it, as the API has it: what is shown here is cut, and has more in it than came.
 const exported = (id) => ask(`/v1/${path('sessions', id, 'traces')}`).then((found) => save(`${id}.json`, JSON.stringify(found)), (problem) => say(problem.message));
 
-function useThreads(spans) {
+// A lane is called by the agent that is in it: by its name where it has one, else by its id.
+function useThreads(spans, byId) {
   return useMemo(() => {
     const threads = new Map();
     for (const span of spans) {
@@ -39,12 +40,17 @@ function useThreads(spans) {
       if (!threads.has(id)) threads.set(id, { id, spans: [], label: id ? '' : 'main', unanchored: false, first: null });
       const thread = threads.get(id);
       thread.spans.push(span);
-      if (span.kind === 'agent' && id) thread.label = `${span.name} ${id}`;
+      if (span.kind === 'agent' && id && byId.get(id)?.kind !== 'agent') thread.label = span.agent || (span.name === 'subagent' ? id : span.name);
       if (span.anchor === 'unanchored') thread.unanchored = true;
       if (span.kind === 'llm') thread.first ??= span;
     }
     const list = [...threads.values()].sort((a, b) => (a.id === '' ? -1 : b.id === '' ? 1 : 0));
-    for (const thread of list) { thread.sum = sumOf(thread.spans); thread.label ||= thread.id; }
+    for (const thread of list) {
+      thread.sum = sumOf(thread.spans);
+      const itself = byId.get(thread.id);
+      if (itself?.kind === 'agent') thread.label = itself.agent || itself.name;
+      thread.label ||= thread.id;
+    }
     return list;
   }, [spans]);
 }
@@ -54,7 +60,7 @@ function Whole({ found, asked, params }) {
   const spans = useMemo(() => traces.flatMap((each) => each.spans), [traces]);
   const model = useMemo(() => modelOf(spans), [spans]);
   const { before, clock } = model;
-  const threads = useThreads(spans);
+  const threads = useThreads(spans, model.byId);
   const [follow, setFollow] = useState(session.live);
   const [most, setMost] = useState(80);
   const [dialog, setDialog] = useState('');
@@ -63,13 +69,15 @@ function Whole({ found, asked, params }) {
   const wanted = params.turn && !traces.some((each) => each.trace.trace_id === params.turn) ? spans.find((span) => String(span.raw_turn_id) === params.turn)?.trace_id : params.turn;
   const at = Math.max(0, traces.findIndex((each) => each.trace.trace_id === wanted));
   const chosen = model.byId.get(params.span) || spans.find((span) => String(span.raw_turn_id) === params.turn && span.kind === 'llm');
-  // Where somebody reads from the newest turns, those that come go below: the first that is shown stays.
+  // What is over is read from its beginning; what is running, from its newest turns. Where somebody reads from
+  // those, the ones that come go below: the first that is shown stays.
+  const [atEnd] = useState(session.live);
   const begun = useRef('');
-  let first = traces.length > most && !wanted ? traces.length - most : Math.max(0, Math.min(at, traces.length - most));
-  const held = follow || wanted ? -1 : traces.findIndex((each) => each.trace.trace_id === begun.current);
+  let first = traces.length > most && !wanted && (atEnd || follow) ? traces.length - most : Math.max(0, Math.min(at, traces.length - most));
+  const held = follow || wanted || !atEnd ? -1 : traces.findIndex((each) => each.trace.trace_id === begun.current);
   if (held >= 0) first = Math.min(first, held);
   begun.current = traces[first]?.trace.trace_id ?? '';
-  const shown = wanted ? traces.slice(first, first + Math.max(most, 1)) : traces.slice(first);
+  const shown = traces.slice(first, wanted || !(atEnd || follow) ? first + Math.max(most, 1) : undefined);
   const bring = (id, smooth) => box.current?.querySelector(`[data-trace="${CSS.escape(id)}"]`)?.scrollIntoView({ block: 'start', behavior: smooth && !matchMedia('(prefers-reduced-motion: reduce)').matches ? 'smooth' : 'auto' });
   const turnTo = (i) => {
     const next = traces[Math.max(0, Math.min(traces.length - 1, i))];
@@ -79,8 +87,13 @@ function Whole({ found, asked, params }) {
     requestAnimationFrame(() => bring(next.trace.trace_id));
   };
   const choose = (span) => { set({ span: span.span_id, turn: span.trace_id }); };
-  const chooseAndShow = (span) => { choose(span); requestAnimationFrame(() => bring(span.trace_id)); };
-  useEffect(() => { if (wanted) bring(wanted); }, []);
+  // A turn may be long: it is the call or the tool in it that is brought into sight.
+  const show = (span) => {
+    bring(span.trace_id);
+    box.current?.querySelector(`[data-span="${CSS.escape(span.span_id)}"]`)?.scrollIntoView({ block: 'nearest' });
+  };
+  const chooseAndShow = (span) => { choose(span); requestAnimationFrame(() => show(span)); };
+  useEffect(() => { if (chosen) show(chosen); else if (wanted) bring(wanted); }, []);
   useEffect(() => { if (follow && box.current) box.current.scrollTop = box.current.scrollHeight; }, [follow, found]);
   const errors = useMemo(() => spans.filter((span) => span.status === 'error'), [spans]);
   const nextError = () => {
