@@ -53,6 +53,19 @@ def test_the_next_error_is_brought_into_sight_in_a_turn_that_is_long(
     expect(page.get_by_role("feed").get_by_text("it broke")).to_be_in_viewport()
 
 
+def test_back_leads_to_where_somebody_read_in_a_session(odd: str, open_page: Open) -> None:
+    page = opened(open_page, odd, "part 1")
+    page.get_by_role("button", name="Show more").click()
+    turn = page.get_by_role("article", name="Turn 150", exact=True)
+    turn.scroll_into_view_if_needed()
+    expect(turn).to_be_in_viewport()
+    turn.get_by_role("link", name="2 spans").click()
+    expect(page.get_by_role("tree", name="Spans")).to_be_visible()
+    page.go_back()
+    expect(turn).to_be_in_viewport()
+    expect(turn).to_have_attribute("aria-setsize", str(TURNS))
+
+
 def test_a_name_without_an_end_stays_in_its_place(odd: str, open_page: Open) -> None:
     page = opened(open_page, odd, "name it")
     line = page.locator(".toolline").first

@@ -11,13 +11,13 @@ import { askedOf } from './gist.js';
 import { cacheOf, lasting } from './model.js';
 import * as f from './format.js';
 
-export function Card({ trace, spans, model, before, chosen, onChoose, onFork, number, isCurrent }) {
+export function Card({ trace, spans, model, before, chosen, onChoose, onFork, number, of, isCurrent }) {
   const isMain = (span) => span?.kind === 'agent' && !span.thread_id;
   const main = spans.filter((span) => isMain(span) && !isMain(model.byId.get(span.parent_span_id))); // those within are shown within
   const roots = model.roots.filter((span) => span.trace_id === trace.trace_id);
   const top = main.length ? [...roots.filter((root) => !main.some((each) => each.span_id === root.span_id)), ...main.flatMap((each) => model.byId.get(each.span_id).children)] : roots;
   const bad = spans.filter((span) => span.status === 'error').length;
-  return html`<article class=${`card ${isCurrent ? 'current' : ''}`} id=${`turn-${number}`} data-trace=${trace.trace_id} aria-label=${`Turn ${number}`}>
+  return html`<article class=${`card ${isCurrent ? 'current' : ''}`} id=${`turn-${number}`} data-trace=${trace.trace_id} aria-label=${`Turn ${number}`} aria-posinset=${number} aria-setsize=${of}>
     <header><span class="turnno tnum">${number}</span><${When} at=${trace.started_at} />
       <span class="grow" /><span class="row wrap facts2">${bad > 0 && html`<span class="badge bad"><${Icon} name="error" />${f.plural(bad, 'error')}</span>`}${trace.missing_count > 0 && html`<span class="badge warn">${trace.missing_count} missing</span>`}
       <span><${Duration} ns=${trace.duration_ns} /></span><span><${Tokens} input=${trace.usage.input_tokens} cached=${trace.usage.cache_read_tokens} output=${trace.usage.output_tokens} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} replayed=${spans.filter((span) => span.outcome === 'replayed').length} /></span>

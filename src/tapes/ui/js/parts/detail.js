@@ -1,7 +1,7 @@
 // One span in all its forms: as it reads, as JSON, its bytes, its chunks with their times, headers,
 // and what differs from the request before.
 import { html, useEffect, useMemo, useState } from './view.js';
-import { at as path, bytesOf, useAsk } from './api.js';
+import { at as path, bytesOf, useAnswered, useAsk } from './api.js';
 import { link } from './route.js';
 import { Asked, Cost, CopyButton, Duration, Failed, Icon, Kind, Outcome, State, Text, Tokens, When, save } from './pieces.js';
 import { Block, Blocks, Json, Long, isMedia } from './content.js';
@@ -205,17 +205,20 @@ function Bytes({ id }) {
   const [which, setWhich] = useState('response');
   const [hex, setHex] = useState(false);
   const [state, set] = useState({});
+  const [times, setTimes] = useState(0);
   useEffect(() => {
     set({});
     const stop = new AbortController();
     bytesOf(`/v1/turns/${id}/${which}/body`, { signal: stop.signal }).then((bytes) => stop.signal.aborted || set({ bytes }), (problem) => stop.signal.aborted || set({ problem }));
     return () => stop.abort();
-  }, [id, which]);
+  }, [id, which, times]);
   const { bytes, problem } = state;
+  const again = () => setTimes((n) => n + 1);
+  useAnswered(problem, again);
   return html`<div class="row wrap"><div class="segments" role="group" aria-label="Which body">${['request', 'response'].map((name) => html`<button key=${name} aria-pressed=${String(which === name)} onClick=${() => setWhich(name)}>${name}</button>`)}</div>
       <button class="button plain" aria-pressed=${String(hex)} onClick=${() => setHex(!hex)}>hex</button><span class="grow" />${bytes && html`<span class="faint">${f.count(bytes.length)} bytes</span>
       <button class="button plain" onClick=${() => save(`turn-${id}-${which}`, bytes, 'application/octet-stream')}>Save</button>`}</div>
-    ${problem ? html`<${Failed} problem=${problem} />` : !bytes ? html`<p role="status" class="dim">Reading…</p>` : html`<${Dump} bytes=${bytes} hex=${hex} />`}`;
+    ${problem ? html`<${Failed} problem=${problem} retry=${again} />` : !bytes ? html`<p role="status" class="dim">Reading…</p>` : html`<${Dump} bytes=${bytes} hex=${hex} />`}`;
 }
 
 function Dump({ bytes, hex }) {

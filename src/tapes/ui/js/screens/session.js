@@ -1,7 +1,7 @@
 // One session: lanes over a miniature of the whole, turns as cards, and what is selected beside them.
 import { html, useEffect, useMemo, useRef, useState } from '../parts/view.js';
 import { ask, at as path, query, useAsk, useChanges } from '../parts/api.js';
-import { go, link, set, useRoute, useTitle } from '../parts/route.js';
+import { go, link, recall, remember, set, useRoute, useTitle } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Blank, Cost, Dialog, Duration, Failed, Icon, Shades, Stale, State, Text, Tokens, When, copy, save, say } from '../parts/pieces.js';
 import { Panes } from '../parts/panes.js';
@@ -62,7 +62,8 @@ function Whole({ found, asked, params }) {
   const { before, clock } = model;
   const threads = useThreads(spans, model.byId);
   const [follow, setFollow] = useState(session.live);
-  const [most, setMost] = useState(80);
+  const memory = `session ${session.id} ${params.turn || ''} ${params.span || ''}`;
+  const [most, setMost] = useState(recall(memory)?.most ?? 80);
   const [dialog, setDialog] = useState('');
   const [forking, setForking] = useState(-1);
   const box = useRef(null);
@@ -93,7 +94,23 @@ function Whole({ found, asked, params }) {
     box.current?.querySelector(`[data-span="${CSS.escape(span.span_id)}"]`)?.scrollIntoView({ block: 'nearest' });
   };
   const chooseAndShow = (span) => { choose(span); requestAnimationFrame(() => show(span)); };
-  useEffect(() => { if (chosen) show(chosen); else if (wanted) bring(wanted); }, []);
+  // Where somebody read when the session was left: which turn was at the top, and how much of it was above.
+  const place = useRef(null);
+  const left = useRef({});
+  left.current = { memory, most };
+  const see = () => {
+    if (!box.current) return; // what is scrolled at last may be gone
+    const { left: x, top, width } = box.current.getBoundingClientRect();
+    const card = document.elementFromPoint(x + width / 2, top + 20)?.closest('[data-trace]');
+    if (card) place.current = { id: card.dataset.trace, above: top - card.getBoundingClientRect().top };
+  };
+  const goBackTo = ({ id, above }) => {
+    bring(id);
+    const card = box.current.querySelector(`[data-trace="${CSS.escape(id)}"]`);
+    if (card) box.current.scrollTop += above - (box.current.getBoundingClientRect().top - card.getBoundingClientRect().top);
+  };
+  useEffect(() => () => remember(left.current.memory, { place: place.current, most: left.current.most }), []);
+  useEffect(() => { if (recall(memory)?.place && !follow) goBackTo(recall(memory).place); else if (chosen) show(chosen); else if (wanted) bring(wanted); }, []);
   useEffect(() => { if (follow && box.current) box.current.scrollTop = box.current.scrollHeight; }, [follow, found]);
   const errors = useMemo(() => spans.filter((span) => span.status === 'error'), [spans]);
   const nextError = () => {
@@ -117,11 +134,11 @@ function Whole({ found, asked, params }) {
   useTitle(found.session.display_title);
   const own = threads.find((each) => each.id === '')?.sum || whole;
   const { rollup } = session;
-  const left = html`<div class="sessionleft"><${Lanes} ...${{ model, clock, threads }} turns=${model.roots.map((span) => ({ id: span.span_id, begin: span.begin }))} chosen=${chosen?.span_id} onChoose=${chooseAndShow} />
-    <div class="cards" ref=${box} tabindex="0" role="feed" aria-label="Turns" onWheel=${() => follow && setFollow(false)} onTouchMove=${() => follow && setFollow(false)} onKeyDown=${(event) => follow && ['PageUp', 'PageDown', 'Home'].includes(event.key) && setFollow(false)}>
+  const turnsPane = html`<div class="sessionleft"><${Lanes} ...${{ model, clock, threads }} turns=${model.roots.map((span) => ({ id: span.span_id, begin: span.begin }))} chosen=${chosen?.span_id} onChoose=${chooseAndShow} />
+    <div class="cards" ref=${box} tabindex="0" role="feed" aria-label="Turns" onScroll=${see} onWheel=${() => follow && setFollow(false)} onTouchMove=${() => follow && setFollow(false)} onKeyDown=${(event) => follow && ['PageUp', 'PageDown', 'Home'].includes(event.key) && setFollow(false)}>
       ${first > 0 && html`<p class="rest"><span class="dim">${f.count(shown.length)} of ${f.plural(traces.length, 'turn')}; ${f.count(first)} earlier</span><button class="button" onClick=${() => setMost(most + 200)}>Show earlier turns</button></p>`}
       ${!traces.length && html`<${Blank} title="No turn yet"><p>The session is known, and none of its calls could be read so far.</p></${Blank}>`}
-      ${shown.map(({ trace, spans: mine }, i) => html`<${Card} key=${trace.trace_id} number=${first + i + 1} isCurrent=${trace.trace_id === wanted} ...${{ trace, spans: mine, model, before }} chosen=${chosen?.span_id} onChoose=${choose} onFork=${() => fork(first + i)} />`)}
+      ${shown.map(({ trace, spans: mine }, i) => html`<${Card} key=${trace.trace_id} number=${first + i + 1} of=${session.live ? -1 : traces.length} isCurrent=${trace.trace_id === wanted} ...${{ trace, spans: mine, model, before }} chosen=${chosen?.span_id} onChoose=${choose} onFork=${() => fork(first + i)} />`)}
       ${first + shown.length < traces.length && html`<p class="rest"><span class="dim">${f.count(traces.length - first - shown.length)} later turns</span><button class="button" onClick=${() => setMost(most + 200)}>Show more</button></p>`}
       ${session.live && html`<p class="running" role="status"><${State} live=${true} />${follow ? 'following' : html`<button class="linklike" onClick=${() => setFollow(true)}>follow</button>`}</p>`}</div></div>`;
   const right = chosen ? html`<${Detail} span=${chosen} before=${before.get(chosen.span_id)} links=${links} byId=${model.byId} tab=${params.tab} onTab=${(tab) => set({ tab })} />`
@@ -144,7 +161,7 @@ function Whole({ found, asked, params }) {
         ${errors.length > 0 && html`<button class="linklike bad" onClick=${nextError}>${f.plural(errors.length, 'error')}</button>`}
         ${(session.live || follow) && html`<button class="button plain" aria-pressed=${String(follow)} title="Keep the newest turn in sight as it comes (F)" onClick=${() => setFollow(!follow)}>Follow</button>`}</div>
       ${asked.problem && html`<${Stale} problem=${asked.problem} retry=${asked.reload} />`}</header>
-    <${Panes} name="session" usual=${62} left=${left} right=${right} rightLabel="What is selected" />
+    <${Panes} name="session" usual=${62} left=${turnsPane} right=${right} rightLabel="What is selected" />
     ${traces[forking] && html`<${Fork} session=${session} number=${forking + 1} spans=${traces[forking].spans} chosen=${chosen?.span_id} onClose=${() => setForking(-1)} />`}
     ${dialog === 'freeze' && html`<${Freeze} ids=${[session.id]} onClose=${() => setDialog('')} />`}
     ${dialog === 'delete' && html`<${Delete} ids=${[session.id]} onClose=${() => setDialog('')} onDone=${() => go(['sessions'])} />`}

@@ -1,6 +1,6 @@
 // One trace: as a tree, as a waterfall, as a log, over one selection; and the selected span beside it.
 import { html, useEffect, useMemo, useRef, useState } from '../parts/view.js';
-import { at as path, ask, query, useAsk, useChanges } from '../parts/api.js';
+import { at as path, ask, query, useAnswered, useAsk, useChanges } from '../parts/api.js';
 import { go, link, set, useRoute, useTitle } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Blank, Cost, Duration, Failed, Icon, Kind, Outcome, Segments, Shades, Stale, State, Text, Tokens, When } from '../parts/pieces.js';
@@ -253,6 +253,7 @@ function Log({ trace, chosen, onChoose, keep }) {
   };
   useEffect(() => { load('', state.items.length); }, [trace.trace_id, trace.span_count]);
   useEffect(() => () => stop.current?.abort(), []);
+  useAnswered(state.problem, () => load(state.cursor));
   const at = useRef(null);
   useEffect(() => { at.current?.scrollIntoView({ block: 'nearest' }); }, [chosen, state.items.length > 0]);
   const shown = keep ? state.items.filter((span) => keep.has(span.span_id)) : state.items;
