@@ -2,20 +2,47 @@
 without an end."""
 
 import re
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
+
+from tapes.keeping import open_projector, open_store
+from tapes.opening import Where
+from tests.turns import SECOND, at, chat, said
 
 from .conftest import Open, faults, press, served
 from .whole import DEPTH, LANES, TURNS
 
 
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the server has its log."""
+    return tmp_path_factory.mktemp("odd")
+
+
+@pytest.fixture(scope="module")
+def odd(folder: Path) -> Iterator[str]:
     """A server with such sessions."""
-    with served(tmp_path_factory.mktemp("odd"), "odd") as found:
+    with served(folder, "odd") as found:
         yield found["api"]
+
+
+def grow(folder: Path, numbers: range) -> None:
+    """More turns of a session that runs now, captured by another process than the server."""
+    begins = time.time() - at(0) / SECOND
+    store = open_store(Where(str(folder / ".tapes" / "tapes.db")))
+    asked = [said("user", f"now {numbers[0]}")]
+    turns = []
+    for n in numbers:
+        asked = [*asked, said("assistant", f"then {n}"), said("user", f"now {n}")]
+        of = {"session": "growing", "request_id": f"grown{n}", "begins": begins}
+        turns.append(chat(900 + n, asked, f"then {n} {'and ' * 60}", **of))
+    store.append(turns)
+    open_projector(store).drain()
+    store.close()
 
 
 def opened(open_page: Open, address: str, title: str, **options: object) -> Page:
@@ -51,6 +78,27 @@ def test_the_next_error_is_brought_into_sight_in_a_turn_that_is_long(
     page = opened(open_page, odd, "name it")
     press(page, "e", "next error")
     expect(page.get_by_role("feed").get_by_text("it broke")).to_be_in_viewport()
+
+
+def test_who_follows_a_session_stays_at_its_end_and_who_reads_is_left_alone(
+    odd: str, folder: Path, open_page: Open
+) -> None:
+    grow(folder, range(1, 12))
+    page = opened(open_page, odd, "now 1")
+    feed = page.get_by_role("feed", name="Turns")
+    expect(page.get_by_text("following")).to_be_in_viewport()
+    grow(folder, range(12, 24))
+    expect(feed.get_by_text("now 23", exact=True)).to_be_in_viewport()
+    expect(page.get_by_text("following")).to_be_in_viewport()
+    feed.hover()
+    page.mouse.wheel(0, -600)
+    expect(page.get_by_role("button", name="Follow", exact=True, pressed=False)).to_be_visible()
+    read = page.get_by_role("article", name="Turn 20", exact=True)
+    read.scroll_into_view_if_needed()
+    was = read.bounding_box()
+    grow(folder, range(24, 27))
+    expect(feed.get_by_role("article", name="Turn 26", exact=True)).to_be_attached()
+    assert read.bounding_box() == was
 
 
 def test_back_leads_to_where_somebody_read_in_a_session(odd: str, open_page: Open) -> None:

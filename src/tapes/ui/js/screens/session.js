@@ -111,7 +111,20 @@ function Whole({ found, asked, params }) {
   };
   useEffect(() => () => remember(left.current.memory, { place: place.current, most: left.current.most }), []);
   useEffect(() => { if (recall(memory)?.place && !follow) goBackTo(recall(memory).place); else if (chosen) show(chosen); else if (wanted) bring(wanted); }, []);
-  useEffect(() => { if (follow && box.current) box.current.scrollTop = box.current.scrollHeight; }, [follow, found]);
+  // Cards that come into sight are seldom as high as they were thought to be: the end is gone to until it stays.
+  useEffect(() => {
+    if (!follow) return undefined;
+    let frame = 0;
+    let frames = 30;
+    const down = () => {
+      if (!box.current) return;
+      box.current.scrollTop = box.current.scrollHeight;
+      frames -= 1;
+      if (frames) frame = requestAnimationFrame(down);
+    };
+    down();
+    return () => cancelAnimationFrame(frame);
+  }, [follow, found]);
   const errors = useMemo(() => spans.filter((span) => span.status === 'error'), [spans]);
   const nextError = () => {
     if (!errors.length) { say('No errors in this session'); return; }
@@ -135,7 +148,7 @@ function Whole({ found, asked, params }) {
   const own = threads.find((each) => each.id === '')?.sum || whole;
   const { rollup } = session;
   const turnsPane = html`<div class="sessionleft"><${Lanes} ...${{ model, clock, threads }} turns=${model.roots.map((span) => ({ id: span.span_id, begin: span.begin }))} chosen=${chosen?.span_id} onChoose=${chooseAndShow} />
-    <div class="cards" ref=${box} tabindex="0" role="feed" aria-label="Turns" onScroll=${see} onWheel=${() => follow && setFollow(false)} onTouchMove=${() => follow && setFollow(false)} onKeyDown=${(event) => follow && ['PageUp', 'PageDown', 'Home'].includes(event.key) && setFollow(false)}>
+    <div class="cards" ref=${box} tabindex="0" role="feed" aria-label="Turns" onScroll=${see} onWheel=${() => follow && setFollow(false)} onTouchMove=${() => follow && setFollow(false)} onPointerDown=${(event) => follow && event.target === box.current && setFollow(false)} onKeyDown=${(event) => follow && ['PageUp', 'PageDown', 'Home'].includes(event.key) && setFollow(false)}>
       ${first > 0 && html`<p class="rest"><span class="dim">${f.count(shown.length)} of ${f.plural(traces.length, 'turn')}; ${f.count(first)} earlier</span><button class="button" onClick=${() => setMost(most + 200)}>Show earlier turns</button></p>`}
       ${!traces.length && html`<${Blank} title="No turn yet"><p>The session is known, and none of its calls could be read so far.</p></${Blank}>`}
       ${shown.map(({ trace, spans: mine }, i) => html`<${Card} key=${trace.trace_id} number=${first + i + 1} of=${session.live ? -1 : traces.length} isCurrent=${trace.trace_id === wanted} ...${{ trace, spans: mine, model, before }} chosen=${chosen?.span_id} onChoose=${choose} onFork=${() => fork(first + i)} />`)}
