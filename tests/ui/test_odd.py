@@ -207,3 +207,16 @@ def test_a_picture_in_a_data_url_is_a_picture(odd: str, open_page: Open) -> None
     page.get_by_role("feed").get_by_role("button", name="Show 1 picture").click()
     expect(page.get_by_role("figure")).to_have_count(1)
     assert drawn(page) == [1]
+
+
+def test_a_call_that_failed_is_one_error_and_says_what_the_provider_said(
+    odd: str, open_page: Open
+) -> None:
+    page = opened(open_page, odd, "too much")
+    line = page.get_by_role("feed").locator("p.bad")
+    expect(line).to_contain_text("overloaded_error")
+    icon = line.locator("svg").bounding_box()
+    assert icon is not None
+    assert icon["width"] < 20
+    page.get_by_role("button", name="1 error", exact=True).click()
+    expect(page.get_by_role("tabpanel").get_by_text("HTTP 529")).to_contain_text("Come later")

@@ -168,7 +168,17 @@ def odd_turns() -> list[RawTurn]:
             assistant(f"step {n}", called),
             user(result(f"toolu_{n}", "it broke" if n == 30 else "fine", failed=n == 30)),
         ]
-    return [*long, led, *wide, *steps, *pictures()]
+    fault: Json = {"type": "error", "error": {"type": "overloaded_error", "message": "Come later"}}
+    failed = raw_turn(
+        1,
+        "/v1/messages",
+        {"model": "claude-test", "messages": [user("too much")]},
+        fault,
+        session="failed",
+        request_id="f1",
+        status=529,
+    )
+    return [*long, led, *wide, *steps, *pictures(), failed]
 
 
 # One red point.

@@ -8,7 +8,7 @@ import { Arguments, Block, Blocks, Long, Result, isMedia } from './content.js';
 import { CacheBadge } from './detail.js';
 import { callsOf } from './fork.js';
 import { askedOf } from './gist.js';
-import { cacheOf, lasting } from './model.js';
+import { cacheOf, isFault, lasting } from './model.js';
 import * as f from './format.js';
 
 export function Card({ trace, spans, model, before, chosen, onChoose, onFork, number, of, isCurrent }) {
@@ -16,7 +16,7 @@ export function Card({ trace, spans, model, before, chosen, onChoose, onFork, nu
   const main = spans.filter((span) => isMain(span) && !isMain(model.byId.get(span.parent_span_id))); // those within are shown within
   const roots = model.roots.filter((span) => span.trace_id === trace.trace_id);
   const top = main.length ? [...roots.filter((root) => !main.some((each) => each.span_id === root.span_id)), ...main.flatMap((each) => model.byId.get(each.span_id).children)] : roots;
-  const bad = spans.filter((span) => span.status === 'error').length;
+  const bad = spans.filter(isFault).length;
   return html`<article class=${`card ${isCurrent ? 'current' : ''}`} id=${`turn-${number}`} data-trace=${trace.trace_id} aria-label=${`Turn ${number}`} aria-posinset=${number} aria-setsize=${of}>
     <header><span class="turnno tnum">${number}</span><${When} at=${trace.started_at} />
       <span class="grow" /><span class="row wrap facts2">${bad > 0 && html`<span class="badge bad"><${Icon} name="error" />${f.plural(bad, 'error')}</span>`}${trace.missing_count > 0 && html`<span class="badge warn">${trace.missing_count} missing</span>`}
@@ -105,7 +105,7 @@ function Agent({ span, ...rest }) {
   span.children.forEach(walk);
   const calls = inside.filter((each) => each.kind === 'llm').length;
   const tools = inside.filter((each) => each.kind === 'tool').length;
-  const bad = inside.filter((each) => each.status === 'error').length;
+  const bad = inside.filter(isFault).length;
   if (rest.chosen && inside.some((each) => each.span_id === rest.chosen)) held.current = true;
   const open = isOpened ?? held.current;
   return html`<div data-span=${span.span_id} class="subagent"><button class="toolopen" aria-expanded=${String(open)} onClick=${() => setOpen(!open)}><${Icon} name=${open ? 'down' : 'right'} /><${Icon} name="agent" /><${Text} as="b" class="cut">${span.agent && span.thread_id && !span.name.includes(span.agent) ? `${span.name} ${span.agent}` : span.name}</${Text}>

@@ -44,10 +44,18 @@ function Rendered({ span, before, links, byId }) {
     ${span.kind === 'agent' && span.children?.length > 0 && html`<${Inside} span=${span} />`}
     ${span.raw_turn_id != null && span.kind === 'llm' && html`<${Earlier} id=${span.raw_turn_id} />`}
     <${Asked} asked=${asked} rows=${5}>${(full) => html`
-      ${span.error_type && html`<div class="notice bad"><${Icon} name="error" /><p><strong><${Text}>${span.error_type}</${Text}></strong></p></div>`}
+      ${span.error_type && html`<div class="notice bad"><${Icon} name="error" /><div><p><strong><${Text}>${span.error_type}</${Text}></strong></p>${span.kind === 'llm' && span.raw_turn_id != null && html`<${Why} id=${span.raw_turn_id} />`}</div></div>`}
       <${Blocks} title=${{ tool: 'Call', llm: 'Added to the conversation' }[span.kind] || ''} blocks=${full.input} empty=${span.kind === 'llm' ? 'Nothing was added but results of tools' : ''} />
       <${Blocks} title=${{ tool: 'Result', llm: 'Answer' }[span.kind] || 'Output'} blocks=${full.output} empty=${span.kind === 'llm' ? (span.isRunning ? 'The answer is still coming' : 'No answer') : span.kind === 'tool' ? 'No result was seen' : ''} />`}</${Asked}>
     <${Links} ...${{ links, span, byId }} />`;
+}
+
+// What the provider said of a call that failed.
+function Why({ id }) {
+  const { status, reason, body } = useAsk(`/v1/turns/${id}`).value?.response || {};
+  if (!status) return null;
+  const told = body?.json?.error?.message ?? body?.json?.error ?? body?.json?.message;
+  return html`<p>HTTP ${status} ${reason || ''}${typeof told === 'string' && html`: <${Text}>${told}</${Text}>`}</p>`;
 }
 
 function Facts({ span, before }) {

@@ -11,7 +11,7 @@ import { Detail } from '../parts/detail.js';
 import { Fork, callsOf } from '../parts/fork.js';
 import { Gone } from '../parts/gone.js';
 import { Delete, Freeze } from '../parts/many.js';
-import { modelOf, sumOf } from '../parts/model.js';
+import { isFault, modelOf, sumOf } from '../parts/model.js';
 import * as f from '../parts/format.js';
 
 export function Screen() {
@@ -125,7 +125,7 @@ function Whole({ found, asked, params }) {
     down();
     return () => cancelAnimationFrame(frame);
   }, [follow, found]);
-  const errors = useMemo(() => spans.filter((span) => span.status === 'error'), [spans]);
+  const errors = useMemo(() => spans.filter(isFault), [model]);
   const nextError = () => {
     if (!errors.length) { say('No errors in this session'); return; }
     const place = chosen ? errors.findIndex((span) => span.span_id === chosen.span_id) : -1;

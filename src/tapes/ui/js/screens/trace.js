@@ -10,7 +10,7 @@ import { Detail } from '../parts/detail.js';
 import { Blocks } from '../parts/content.js';
 import { Gone } from '../parts/gone.js';
 import { gistOfSpan } from '../parts/gist.js';
-import { clockOf, kept, lasting, marksOf, modelOf, modelling, rowsOf } from '../parts/model.js';
+import { clockOf, isFault, kept, lasting, marksOf, modelOf, modelling, rowsOf } from '../parts/model.js';
 import { inPieces } from '../parts/slices.js';
 import * as f from '../parts/format.js';
 
@@ -92,9 +92,9 @@ function Whole({ found, model, asked, params }) {
   const siblings = useSiblings(trace.session_id);
   const place = siblings.findIndex((each) => each.trace_id === trace.trace_id);
   const beside = (by) => siblings[place + by] && go(['trace', siblings[place + by].trace_id], { view: params.view });
-  const errors = useMemo(() => model.all.filter((each) => each.status === 'error').length, [model]);
+  const errors = useMemo(() => model.all.filter(isFault).length, [model]);
   const nextError = () => {
-    const bad = [...rows.slice(index + 1), ...rows.slice(0, index + 1)].find((row) => row.span.status === 'error');
+    const bad = [...rows.slice(index + 1), ...rows.slice(0, index + 1)].find((row) => isFault(row.span));
     if (bad) choose(bad.span.span_id);
   };
   const scale = (factor) => setZoom(([a, b]) => {
