@@ -38,8 +38,9 @@ def grow(folder: Path, numbers: range) -> None:
     turns = []
     for n in numbers:
         asked = [*asked, said("assistant", f"then {n}"), said("user", f"now {n}")]
-        of = {"session": "growing", "request_id": f"grown{n}", "begins": begins}
-        turns.append(chat(900 + n, asked, f"then {n} {'and ' * 60}", **of))
+        answer = f"then {n} {'and ' * 60}"
+        id_ = f"grown{n}"
+        turns.append(chat(n, asked, answer, session="growing", request_id=id_, begins=begins))
     store.append(turns)
     open_projector(store).drain()
     store.close()
