@@ -221,3 +221,10 @@ def test_a_call_that_failed_is_one_error_and_says_what_the_provider_said(
     assert icon["width"] < 20
     page.get_by_role("button", name="1 error", exact=True).click()
     expect(page.get_by_role("tabpanel").get_by_text("HTTP 529")).to_contain_text("Come later")
+
+
+def test_an_answer_that_was_cut_off_says_so_where_it_ends(odd: str, open_page: Open) -> None:
+    page = opened(open_page, odd, "cut me")
+    call = page.get_by_role("feed").locator(".call")
+    expect(call).to_contain_text("Hel")
+    expect(call).to_contain_text("the answer was cut off here")

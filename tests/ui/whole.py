@@ -26,6 +26,7 @@ from tapes.capture.asked import Setup as ProxySetup
 from tapes.capture.routes import Routes
 from tapes.capture.shelf import Shelf
 from tapes.cassette import Cassette
+from tapes.exchange import State
 from tapes.jsontext import Json
 from tapes.keeping import open_projector, open_store
 from tapes.listening import Listen
@@ -178,7 +179,20 @@ def odd_turns() -> list[RawTurn]:
         request_id="f1",
         status=529,
     )
-    return [*long, led, *wide, *steps, *pictures(), failed]
+    begun = (
+        b'data: {"id":"c","choices":[{"index":0,"delta":{"role":"assistant","content":"Hel"}}]}\n\n'
+    )
+    cut = raw_turn(
+        2,
+        "/v1/chat/completions",
+        {"model": "gpt-test", "stream": True, "messages": [said("user", "cut me")]},
+        None,
+        session="cut",
+        request_id="f2",
+        state=State.ABORTED_BY_CLIENT,
+        stream=begun,
+    )
+    return [*long, led, *wide, *steps, *pictures(), failed, cut]
 
 
 # One red point.

@@ -55,7 +55,7 @@ function Why({ id }) {
   const { status, reason, body } = useAsk(`/v1/turns/${id}`).value?.response || {};
   if (!status) return null;
   const told = body?.json?.error?.message ?? body?.json?.error ?? body?.json?.message;
-  return html`<p>HTTP ${status} ${reason || ''}${typeof told === 'string' && html`: <${Text}>${told}</${Text}>`}</p>`;
+  return html`<p>HTTP ${[status, reason].filter(Boolean).join(' ')}${typeof told === 'string' && html`: <${Text}>${told}</${Text}>`}</p>`;
 }
 
 function Facts({ span, before }) {
