@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import httpx
@@ -14,7 +15,7 @@ from tapes.store.sql import SqlStore
 from tests.api.serving import got, refused, seeded, served
 from tests.contracts.test_store import fill, many
 from tests.strategies import examples
-from tests.turns import at, chat, said
+from tests.turns import Message, assistant, at, call, chat, messages, result, said, user
 
 
 def titles(page: Any) -> list[str]:
@@ -269,6 +270,36 @@ def test_previews_cut_long_texts_and_none_leaves_them_out(store: SqlStore) -> No
         assert preview["payload"] == "preview"
         assert "input" not in none
         assert none["payload"] == "none"
+
+
+def test_previews_say_of_pictures_what_they_are_and_leave_them_out(store: SqlStore) -> None:
+    held = "aGVsbG8=" * 500
+    shown: Message = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{held}"}}
+    seen = result("toolu_1", "")
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": held}}
+    seen["content"] = [{"type": "text", "text": "word " * 500}, image]
+    called = assistant("I look", call("toolu_1", "Look"))
+    turns = [
+        chat(1, [{"role": "user", "content": [shown]}], "red"),
+        messages(2, [user("look")], called, session="other"),
+        messages(3, [user("look"), called, user(seen)], assistant("red"), session="other"),
+    ]
+    fill(store, turns)
+    with served(store) as client:
+        paths = [
+            f"/v1/sessions/{item['id']}/traces" for item in got(client, "/v1/sessions")["items"]
+        ]
+        spans = [
+            span
+            for path in paths
+            for trace in got(client, path, payload="preview")["traces"]
+            for span in trace["spans"]
+        ]
+    assert held not in json.dumps(spans)
+    [asked] = [block for span in spans for block in span["input"] if block["type"] == "image"]
+    assert asked == {"type": "image", "media_type": "image/png"}
+    [tool] = [span for span in spans if span["kind"] == "tool"]
+    assert tool["output"][0]["content"][1]["source"]["media_type"] == "image/png"
 
 
 @pytest.mark.row("D4")

@@ -71,6 +71,39 @@ def test_nothing_is_cut_off_on_small_screens(
         expect(page.get_by_role("link", name=link, exact=True)).to_be_in_viewport()
 
 
+def test_a_phone_shows_all_of_each_head(addresses: dict[str, str], open_page: Open) -> None:
+    page = open_page(addresses["api"], viewport={"width": 390, "height": 844})
+    for place, text in SCREENS.values():
+        page.goto(f"{addresses['api']}/{place}")
+        expect(page.get_by_text(text).first).to_be_attached()
+        bar, cut = page.evaluate(
+            """() => [document.querySelector(".bar").offsetHeight,
+              [...document.querySelectorAll("h1:not(.sr), .strip figcaption > span, .tabs a")]
+                .filter((it) => it.offsetWidth < Math.min(150, it.scrollWidth)
+                  || it.getBoundingClientRect().right > innerWidth)
+                .map((it) => it.textContent)]"""
+        )
+        assert (bar < 120, cut) == (True, []), place
+
+
+def test_what_colours_say_is_said_in_those_of_the_system_too(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    place = SCREENS["trace"][0]
+    page = open_page(addresses["api"], place, forced_colors="active")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    for kind in ("llm", "tool", "agent", "failed"):
+        bar = page.locator(f".bar2.{kind}").first
+        expect(bar).to_be_visible()
+        assert bar.evaluate("(it) => getComputedStyle(it).backgroundColor") != ground
+    line = "(it) => getComputedStyle(it).borderBottomColor"
+    tabs = page.get_by_role("navigation", name="Views")
+    here = tabs.get_by_role("link", name="Traces").evaluate(line)
+    assert here != tabs.get_by_role("link", name="Tapes").evaluate(line)
+    chosen = page.get_by_role("treeitem", selected=True)
+    assert chosen.evaluate("(it) => getComputedStyle(it).outlineStyle") == "solid"
+
+
 def test_on_a_small_screen_rows_have_room_and_an_empty_pane_takes_none(
     addresses: dict[str, str], open_page: Open
 ) -> None:
@@ -173,6 +206,43 @@ def test_a_server_that_is_lost_is_said_and_found_again(
     expect(page.get_by_text("The server does not answer.", exact=False).first).to_be_visible()
     page.context.set_offline(False)
     expect(page.get_by_text("live", exact=True)).to_be_visible()
+
+
+def test_a_filter_is_not_called_wrong_when_nobody_answers(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/sessions")
+    page.context.set_offline(True)
+    page.get_by_role("link", name="Traces", exact=True).click()
+    expect(page.get_by_text("The server does not answer")).to_be_visible()
+    expect(page.get_by_label("Filter traces")).to_have_attribute("aria-invalid", "false")
+
+
+@pytest.mark.parametrize(
+    ("link", "there"), [("Traces", "The invoice test fails"), ("Overview", "claude-sonnet-4-5")]
+)
+def test_what_could_not_be_read_is_read_when_the_server_is_back(
+    addresses: dict[str, str], open_page: Open, link: str, there: str
+) -> None:
+    page = open_page(addresses["api"], "#/spans")
+    page.evaluate("import('/ui/js/screens/overview.js')")
+    page.context.set_offline(True)
+    page.get_by_role("link", name=link, exact=True).click()
+    expect(page.get_by_text("The server does not answer").first).to_be_visible()
+    page.context.set_offline(False)
+    expect(page.get_by_text(there).first).to_be_visible()
+
+
+def test_bytes_that_could_not_be_read_are_when_the_server_is_back(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "#/trace/trc_sample-coding-1?span=llm_sample-coding-2")
+    expect(page.get_by_role("tab", name="Bytes")).to_be_visible()
+    page.context.set_offline(True)
+    page.get_by_role("tab", name="Bytes").click()
+    expect(page.get_by_role("button", name="Try again").first).to_be_visible()
+    page.context.set_offline(False)
+    expect(page.get_by_text("message_start").first).to_be_visible()
 
 
 def test_a_token_is_asked_for_once(tmp_path: Path, open_page: Open) -> None:

@@ -277,6 +277,18 @@ def test_a_duration_that_rounds_up_is_said_in_the_next_unit(
     assert page.evaluate(names, list(wanted)) == list(wanted.values())
 
 
+def test_a_few_of_many_are_not_no_percent_and_nearly_all_are_not_a_hundred(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"])
+    told = (
+        "(all) => import('/ui/js/parts/format.js').then((f) => all.map((it) => f.percent(...it)))"
+    )
+    shares = [[0, 9], [3, 693], [1, 2], [998, 999], [9, 9], [1, 0], [None, 9]]
+    wanted = ["0 %", "<1 %", "50 %", ">99 %", "100 %", "—", "—"]
+    assert page.evaluate(told, shares) == wanted
+
+
 def test_what_cannot_be_seen_has_a_sign_and_what_only_joins_has_none(
     addresses: dict[str, str], open_page: Open
 ) -> None:

@@ -1,12 +1,15 @@
 """Everything that the page talks to, as one process: samples, hostile texts, a tape, a proxy in
 replay, services of which one is not there.
 
-    python -m tests.ui.whole FOLDER [empty] [DSN]
+    python -m tests.ui.whole FOLDER [empty | odd] [DSN]
+
+With `odd` there are sessions besides that are long, deep, or hold pictures.
 
 It says its addresses as one line of JSON and serves until its standard input ends.
 """
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -23,6 +26,7 @@ from tapes.capture.asked import Setup as ProxySetup
 from tapes.capture.routes import Routes
 from tapes.capture.shelf import Shelf
 from tapes.cassette import Cassette
+from tapes.exchange import State
 from tapes.jsontext import Json
 from tapes.keeping import open_projector, open_store
 from tapes.listening import Listen
@@ -37,7 +41,7 @@ from tests.doors import door
 from tests.ingest.spans import NOW, request, span
 from tests.servers import closed_port
 from tests.services.hosting import serving_service
-from tests.turns import raw_turn
+from tests.turns import Message, assistant, call, chat, messages, raw_turn, result, said, user
 
 TAPE = "tests/tapes/conversation.jsonl"
 ANY = Listen("127.0.0.1", 0)
@@ -128,7 +132,138 @@ def unfinished_spans() -> Json:
     )
 
 
-def prepare(folder: Path, dsn: str, *, empty: bool) -> Where:
+TURNS = 210
+LANES = 12
+DEPTH = 30
+LONG_NAME = "W" * 300
+
+
+def odd_turns() -> list[RawTurn]:
+    """Sessions that are long, wide, or have names without an end."""
+    long = [
+        chat(n, [said("user", f"part {n}")], f"done {n}", session="long", request_id=f"l{n}")
+        for n in range(1, TURNS + 1)
+    ]
+    first = assistant("I do", call("toolu_w", "Agent", prompt="a task"))
+    led = messages(0, [user("lead them")], first, session="wide", request_id="w0")
+    wide = [
+        messages(
+            n,
+            [user(f"sub {n}")],
+            assistant(f"sub done {n}"),
+            session="wide",
+            thread=f"thread-{n:02}-of-many",
+            request_id=f"w{n}",
+        )
+        for n in range(1, LANES + 1)
+    ]
+    history = [user("name it")]
+    steps = []
+    for n in range(1, 41):
+        called = call(f"toolu_{n}", LONG_NAME, command="x")
+        steps.append(
+            messages(n, history, assistant(f"step {n}", called), session="tall", request_id=f"t{n}")
+        )
+        history = [
+            *history,
+            assistant(f"step {n}", called),
+            user(result(f"toolu_{n}", "it broke" if n == 30 else "fine", failed=n == 30)),
+        ]
+    fault: Json = {"type": "error", "error": {"type": "overloaded_error", "message": "Come later"}}
+    failed = raw_turn(
+        1,
+        "/v1/messages",
+        {"model": "claude-test", "messages": [user("too much")]},
+        fault,
+        session="failed",
+        request_id="f1",
+        status=529,
+    )
+    begun = (
+        b'data: {"id":"c","choices":[{"index":0,"delta":{"role":"assistant","content":"Hel"}}]}\n\n'
+    )
+    cut = raw_turn(
+        2,
+        "/v1/chat/completions",
+        {"model": "gpt-test", "stream": True, "messages": [said("user", "cut me")]},
+        None,
+        session="cut",
+        request_id="f2",
+        state=State.ABORTED_BY_CLIENT,
+        stream=begun,
+    )
+    return [*long, led, *wide, *steps, *pictures(), failed, cut]
+
+
+# One red point.
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+
+
+def pictures() -> list[RawTurn]:
+    """Calls with a picture that can be drawn, one that could act, and one that lies elsewhere."""
+
+    def held(kind: str, data: str) -> Message:
+        source: Message = {"type": "base64", "media_type": kind, "data": data}
+        return {"type": "image", "source": source}
+
+    svg = base64.b64encode(b'<svg xmlns="http://www.w3.org/2000/svg" onload="broken=1"/>').decode()
+    away: Message = {"type": "url", "url": "https://elsewhere.test/a.png"}
+    shown = user("look at these", held("image/png", PNG), held("image/svg+xml", svg))
+    shown["content"] = [*_blocks(shown), {"type": "image", "source": away}]
+    called = call("toolu_p", "Screenshot", page="start")
+    seen = result("toolu_p", "")
+    seen["content"] = [{"type": "text", "text": "a screen"}, held("image/png", PNG)]
+    begun = messages(1, [shown], assistant("I take one", called), session="seen", request_id="p1")
+    then = [shown, assistant("I take one", called), user(seen)]
+    ended = messages(2, then, assistant("all red"), session="seen", request_id="p2")
+    part: Json = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+    asked: Json = {
+        "model": "gpt-test",
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "and this"}, part]}],
+    }
+    answered: Json = {
+        "id": "p3",
+        "model": "gpt-test",
+        "choices": [{"message": said("assistant", "red")}],
+    }
+    other = raw_turn(1, "/v1/chat/completions", asked, answered, session="seen2", request_id="p3")
+    return [begun, ended, other]
+
+
+def _blocks(message: Message) -> list[Json]:
+    content = message["content"]
+    assert isinstance(content, list)
+    return content
+
+
+def deep_spans() -> Json:
+    """Agents in agents, and a tool that failed in the last of them."""
+    about: dict[str, Json] = {"gen_ai.conversation.id": "deep"}
+    step = 1_000_000_000
+    found = []
+    for depth in range(1, DEPTH + 1):
+        agent = about | {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": f"level {depth}",
+        }
+        begins, ends = NOW + depth * step, NOW + (3 * DEPTH - depth) * step
+        one = span("a", agent, at=begins, ends=ends, name=f"invoke_agent level {depth}")
+        chat_ = about | {"gen_ai.operation.name": "chat", "gen_ai.request.model": "deep-1"}
+        two = span("a", chat_, at=begins + 10, ends=begins + step // 2, name="chat deep-1")
+        for each, number, parent in ((one, depth, depth - 1), (two, 100 + depth, depth)):
+            each |= {
+                "traceId": "d" * 32,
+                "spanId": f"{number:016x}",
+                "parentSpanId": f"{parent:016x}" if parent else "",
+            }
+            found.append(each)
+    tool = about | {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "dig"}
+    begins = NOW + (DEPTH + 1) * step
+    last = span("c", tool, trace="d" * 32, at=begins, name="execute_tool dig", status=2)
+    return request(*found, last | {"parentSpanId": f"{DEPTH:016x}"})
+
+
+def prepare(folder: Path, dsn: str, *, empty: bool, odd: bool) -> Where:
     """A project's folder with a tape, and a log: there, or in a database."""
     (folder / TAPE).parent.mkdir(parents=True)
     tape = resources.files("tapes.demo").joinpath("conversation.jsonl")
@@ -141,14 +276,17 @@ def prepare(folder: Path, dsn: str, *, empty: bool) -> Where:
         store.append([*hostile_turns(), large_turn(), unseen_turn()])
         with door(store) as client:
             client.post("/v1/traces", json=unfinished_spans()).raise_for_status()
+            if odd:
+                store.append(odd_turns())
+                client.post("/v1/traces", json=deep_spans()).raise_for_status()
         open_projector(store).drain()
     store.close()
     return where
 
 
-async def main(folder: Path, dsn: str, *, empty: bool) -> None:
+async def main(folder: Path, dsn: str, *, empty: bool, odd: bool = False) -> None:
     """Serve until the standard input ends."""
-    where = prepare(folder, dsn, empty=empty)
+    where = prepare(folder, dsn, empty=empty, odd=odd)
     os.chdir(folder)
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -178,4 +316,4 @@ def _tell(served: Served) -> None:
 if __name__ == "__main__":
     given = sys.argv[2:]
     [database] = [word for word in given if "://" in word] or [""]
-    asyncio.run(main(Path(sys.argv[1]), database, empty="empty" in given))
+    asyncio.run(main(Path(sys.argv[1]), database, empty="empty" in given, odd="odd" in given))

@@ -4,6 +4,7 @@ Knows nothing of HTTP or databases.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from itertools import islice
@@ -293,15 +294,21 @@ def span_item(span: Span, payload: Payload = "full") -> SpanItem:
 
 
 _CUT = ("text", "thinking", "tool_output")
+_DATA_URL = re.compile("data:([^;,]*)[;,]")
 
 
 def _preview(block: Mapping[str, Json]) -> Block:
     """A block with its long texts cut. What servers answered to their own tools stays whole."""
     short = dict(block)
     short.pop("image_base64", None)
+    if (held := _DATA_URL.match(str(short.get("image_url")))) is not None:
+        del short["image_url"]
+        short.setdefault("media_type", held[1])
     for name in _CUT:
         if name in short:
             short[name] = _short(short[name])
+    if short.get("type") == "tool_result" and "content" in short:
+        short["content"] = _short_inside(short["content"])
     if "tool_input" in short:
         short["tool_input"] = _short_inside(short["tool_input"])
     return short

@@ -62,6 +62,8 @@ def policy(*, scripts: str = "", styles: str = "", images: str = "") -> str:
 # Nothing on the page makes elements from text; a browser that knows the words enforces it.
 _NO_TEXT_TO_ELEMENTS = "; require-trusted-types-for 'script'"
 POLICY = policy() + _NO_TEXT_TO_ELEMENTS
+# Pictures in what was said are drawn from bytes that the page has; none is fetched from anywhere.
+_PICTURES = " blob:"
 # The viewer of the API's document draws its arrows from images in its style sheet.
 REFERENCE_POLICY = policy(images=" data:")
 
@@ -166,7 +168,7 @@ class _Files:
         inside = f'<style>{styles}</style>\n<script type="module">{script}</script>\n</head>'
         bare = _SCRIPT.sub("", _STYLE.sub("", page))
         whole = bare.replace("</head>", inside, 1)
-        allowed = policy(scripts=_allowing(script), styles=_allowing(styles))
+        allowed = policy(scripts=_allowing(script), styles=_allowing(styles), images=_PICTURES)
         return _File.of(whole.encode(), allowed + _NO_TEXT_TO_ELEMENTS)
 
     def _keep_rest(self, script: str) -> str:

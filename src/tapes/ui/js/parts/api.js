@@ -170,6 +170,12 @@ export function query(path, params) {
 
 export const at = (...parts) => parts.map(encodeURIComponent).join('/');
 
+// What failed because nobody answered is asked again as soon as somebody does.
+export function useAnswered(problem, again) {
+  const isUnreachable = problem?.code === 'unreachable';
+  useEffect(() => (isUnreachable ? connection.watch(({ state }) => state !== 'lost' && again()) : undefined), [isUnreachable]);
+}
+
 // An answer while a part of the page is shown. What was there stays until the new one has come. To
 // reload while an answer is on its way is to ask once more when it has come: however often something
 // changes, there is always an answer that arrives.
@@ -198,9 +204,7 @@ export function useAsk(address, { again = 0, long } = {}) {
     });
     return () => stop.abort();
   }, [address, times, again]);
-  // What failed because nobody answered is asked again as soon as somebody does.
-  const isUnreachable = state.problem?.code === 'unreachable';
-  useEffect(() => (isUnreachable ? connection.watch(({ state: now }) => now !== 'lost' && setTimes((n) => n + 1)) : undefined), [isUnreachable]);
+  useAnswered(state.problem, () => setTimes((n) => n + 1));
   const shown = state.address === address ? state : { value: seen.get(address)?.value, problem: null, loading: true };
   const reload = () => {
     if (under.current.way) under.current.again = true;

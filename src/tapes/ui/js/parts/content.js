@@ -1,7 +1,7 @@
 // What was said, as it is shown: blocks of text, thinking, tool calls and results; JSON as a tree.
 // Whatever comes from outside is text here, in its own direction, and never anything else.
-import { html, useMemo, useState } from './view.js';
-import { Icon, Text } from './pieces.js';
+import { html, useEffect, useMemo, useState } from './view.js';
+import { Icon, Text, save } from './pieces.js';
 import * as f from './format.js';
 
 const LONG = 6000;
@@ -16,6 +16,43 @@ export function Long({ text, limit = LONG, as = 'div', className = 'prose' }) {
       ${text.length < 1_000_000 && html`<button class="linklike" onClick=${() => setShown(Infinity)}>all</button>`}</p>`;
 }
 
+// --- pictures, and what else is neither text nor JSON
+
+const NAMES = { image: 'Picture', audio: 'Sound', video: 'Film', document: 'Document', file: 'File' };
+// These hold points of colour and nothing that could act. What lies elsewhere is never fetched.
+const DRAWN = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp']);
+const MOST_DRAWN = 12_000_000; // characters
+
+// What a block holds: of which type it is, its bytes as base64 if they are here, else where they lie.
+function heldBy(block) {
+  const source = block.source ?? {};
+  const where = block.image_url?.url ?? block.image_url ?? block.url ?? source.url ?? '';
+  const [, named, inside] = /^data:([\w.+-]+\/[\w.+-]+)[^,]*;base64,(.*)$/s.exec(String(where)) || [];
+  const data = String(inside ?? block.image_base64 ?? block.data ?? source.data ?? '');
+  return {
+    name: NAMES[block.type] || NAMES.file, type: String(named ?? block.media_type ?? source.media_type ?? block.mimeType ?? ''),
+    data: data.endsWith('…') ? '' : data, where: inside === undefined && where ? String(where) : String(block.file_id ?? source.file_id ?? ''),
+  };
+}
+
+export const isMedia = (block) => block?.type in NAMES && block.content === undefined;
+
+function bytesIn(data) {
+  try { return Uint8Array.from(atob(data), (each) => each.charCodeAt(0)); } catch { return null; }
+}
+
+function Media({ block }) {
+  const { name, type, data, where } = heldBy(block);
+  const [isBroken, setBroken] = useState(false);
+  const bytes = useMemo(() => (data && data.length <= MOST_DRAWN ? bytesIn(data) : null), [data]);
+  const address = useMemo(() => (bytes && DRAWN.has(type) ? URL.createObjectURL(new Blob([bytes], { type })) : ''), [bytes, type]);
+  useEffect(() => () => address && URL.revokeObjectURL(address), [address]);
+  return html`<figure class="media">${address && !isBroken && html`<img src=${address} alt=${`${name} in what was said, ${type}`} decoding="async" onError=${() => setBroken(true)} />`}
+    <figcaption class="row wrap"><${Icon} name="picture" /><b>${name}</b>${type && html`<${Text} as="code" class="faint">${type}</${Text}>`}${data && html`<span class="faint tnum">${f.bytes(Math.floor((data.length * 3) / 4))}</span>`}
+      ${where && html`<${Text} as="code" class="cut" title=${where}>${where}</${Text}><span class="faint">lies elsewhere and is not fetched</span>`}${isBroken && html`<span class="warn">cannot be drawn</span>`}
+      ${bytes && html`<button class="linklike" onClick=${() => save(`${name.toLowerCase()}.${(type.split('/')[1] || 'bin').replace(/\W.*/, '')}`, bytes, 'application/octet-stream')}>Save</button>`}</figcaption></figure>`;
+}
+
 const parsed = (value) => {
   if (typeof value !== 'string' || !/^\s*[[{]/.test(value) || value.length > 400_000) return null;
   try { return JSON.parse(value); } catch { return null; }
@@ -27,18 +64,22 @@ export function Blocks({ title, blocks, empty }) {
 }
 
 export function Block({ block }) {
+  if (isMedia(block)) return html`<${Media} block=${block} />`;
   switch (block.type) {
     case 'text': return html`<${Long} text=${String(block.text ?? '')} />`;
     case 'thinking': return html`<details class="fold"><summary>Thinking <span class="faint">${f.plural(String(block.thinking ?? '').length, 'character')}</span></summary><${Long} text=${String(block.thinking ?? '')} /></details>`;
     case 'tool_use': return html`<div class="toolblock"><p class="toolname"><${Icon} name="tool" /><${Text} as="b">${String(block.tool_name ?? '')}</${Text}> <${Text} as="code" class="faint">${String(block.tool_use_id ?? '')}</${Text}></p><${Arguments} value=${block.tool_input} /></div>`;
-    case 'tool_result': return html`<div class=${`toolblock ${block.is_error ? 'failed' : ''}`}><p class="toolname"><${Icon} name=${block.is_error ? 'error' : 'done'} /><b>${block.is_error ? 'Error' : 'Result'}</b> <${Text} as="code" class="faint">${String(block.tool_result_id ?? '')}</${Text}></p><${Result} value=${block.tool_output} /></div>`;
+    case 'tool_result': return html`<div class=${`toolblock ${block.is_error ? 'failed' : ''}`}><p class="toolname"><${Icon} name=${block.is_error ? 'error' : 'done'} /><b>${block.is_error ? 'Error' : 'Result'}</b> <${Text} as="code" class="faint">${String(block.tool_result_id ?? '')}</${Text}></p><${Result} value=${block.tool_output} content=${block.content} /></div>`;
     case 'attributes': case 'resource': return html`<section class="blocks"><h3>${block.type === 'resource' ? 'Resource' : 'Attributes'}</h3><${Arguments} value=${block.content} /></section>`;
     default: return html`<div class="toolblock"><p class="toolname"><b>${String(block.type ?? 'block')}</b></p><${Json} value=${block} /></div>`;
   }
 }
 
-export function Result({ value }) {
+// The result of a tool; pictures in it, which its text has not, are below.
+export function Result({ value, content }) {
   const json = useMemo(() => (typeof value === 'string' ? parsed(value) : value), [value]);
+  const media = Array.isArray(content) ? content.filter(isMedia) : [];
+  if (media.length) return html`${value ? html`<${Result} value=${value} />` : ''}${media.map((block, i) => html`<${Media} key=${i} block=${block} />`)}`;
   if (json !== null && typeof json === 'object') return html`<${Json} value=${json} />`;
   return html`<${Long} text=${value == null ? '' : String(value)} as="pre" className="code" />`;
 }

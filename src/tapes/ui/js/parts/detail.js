@@ -1,10 +1,10 @@
 // One span in all its forms: as it reads, as JSON, its bytes, its chunks with their times, headers,
 // and what differs from the request before.
 import { html, useEffect, useMemo, useState } from './view.js';
-import { at as path, bytesOf, useAsk } from './api.js';
+import { at as path, bytesOf, useAnswered, useAsk } from './api.js';
 import { link } from './route.js';
 import { Asked, Cost, CopyButton, Duration, Failed, Icon, Kind, Outcome, State, Text, Tokens, When, save } from './pieces.js';
-import { Block, Blocks, Json, Long } from './content.js';
+import { Block, Blocks, Json, Long, isMedia } from './content.js';
 import { Differences, differences } from './diffing.js';
 import { cacheOf, standing, sumOf } from './model.js';
 import * as f from './format.js';
@@ -44,10 +44,18 @@ function Rendered({ span, before, links, byId }) {
     ${span.kind === 'agent' && span.children?.length > 0 && html`<${Inside} span=${span} />`}
     ${span.raw_turn_id != null && span.kind === 'llm' && html`<${Earlier} id=${span.raw_turn_id} />`}
     <${Asked} asked=${asked} rows=${5}>${(full) => html`
-      ${span.error_type && html`<div class="notice bad"><${Icon} name="error" /><p><strong><${Text}>${span.error_type}</${Text}></strong></p></div>`}
+      ${span.error_type && html`<div class="notice bad"><${Icon} name="error" /><div><p><strong><${Text}>${span.error_type}</${Text}></strong></p>${span.kind === 'llm' && span.raw_turn_id != null && html`<${Why} id=${span.raw_turn_id} />`}</div></div>`}
       <${Blocks} title=${{ tool: 'Call', llm: 'Added to the conversation' }[span.kind] || ''} blocks=${full.input} empty=${span.kind === 'llm' ? 'Nothing was added but results of tools' : ''} />
       <${Blocks} title=${{ tool: 'Result', llm: 'Answer' }[span.kind] || 'Output'} blocks=${full.output} empty=${span.kind === 'llm' ? (span.isRunning ? 'The answer is still coming' : 'No answer') : span.kind === 'tool' ? 'No result was seen' : ''} />`}</${Asked}>
     <${Links} ...${{ links, span, byId }} />`;
+}
+
+// What the provider said of a call that failed.
+function Why({ id }) {
+  const { status, reason, body } = useAsk(`/v1/turns/${id}`).value?.response || {};
+  if (!status) return null;
+  const told = body?.json?.error?.message ?? body?.json?.error ?? body?.json?.message;
+  return html`<p>HTTP ${[status, reason].filter(Boolean).join(' ')}${typeof told === 'string' && html`: <${Text}>${told}</${Text}>`}</p>`;
 }
 
 function Facts({ span, before }) {
@@ -135,6 +143,7 @@ function Said({ content }) {
   if (!Array.isArray(content)) return html`<${Json} value=${content} />`;
   return html`<div class="stack">${content.map((part, i) => {
     if (typeof part?.text === 'string') return html`<${Long} key=${i} text=${part.text} />`;
+    if (isMedia(part) || part?.type === 'image_url') return html`<${Block} key=${i} block=${{ ...part, type: part.type === 'image_url' ? 'image' : part.type }} />`;
     if (part?.type === 'tool_use') return html`<${Block} key=${i} block=${{ type: 'tool_use', tool_name: part.name, tool_use_id: part.id, tool_input: part.input }} />`;
     if (part?.type === 'tool_result') return html`<${Block} key=${i} block=${{ type: 'tool_result', tool_result_id: part.tool_use_id, tool_output: typeof part.content === 'string' ? part.content : JSON.stringify(part.content), is_error: part.is_error }} />`;
     return html`<${Json} key=${i} value=${part} />`;
@@ -204,17 +213,20 @@ function Bytes({ id }) {
   const [which, setWhich] = useState('response');
   const [hex, setHex] = useState(false);
   const [state, set] = useState({});
+  const [times, setTimes] = useState(0);
   useEffect(() => {
     set({});
     const stop = new AbortController();
     bytesOf(`/v1/turns/${id}/${which}/body`, { signal: stop.signal }).then((bytes) => stop.signal.aborted || set({ bytes }), (problem) => stop.signal.aborted || set({ problem }));
     return () => stop.abort();
-  }, [id, which]);
+  }, [id, which, times]);
   const { bytes, problem } = state;
+  const again = () => setTimes((n) => n + 1);
+  useAnswered(problem, again);
   return html`<div class="row wrap"><div class="segments" role="group" aria-label="Which body">${['request', 'response'].map((name) => html`<button key=${name} aria-pressed=${String(which === name)} onClick=${() => setWhich(name)}>${name}</button>`)}</div>
       <button class="button plain" aria-pressed=${String(hex)} onClick=${() => setHex(!hex)}>hex</button><span class="grow" />${bytes && html`<span class="faint">${f.count(bytes.length)} bytes</span>
       <button class="button plain" onClick=${() => save(`turn-${id}-${which}`, bytes, 'application/octet-stream')}>Save</button>`}</div>
-    ${problem ? html`<${Failed} problem=${problem} />` : !bytes ? html`<p role="status" class="dim">Reading…</p>` : html`<${Dump} bytes=${bytes} hex=${hex} />`}`;
+    ${problem ? html`<${Failed} problem=${problem} retry=${again} />` : !bytes ? html`<p role="status" class="dim">Reading…</p>` : html`<${Dump} bytes=${bytes} hex=${hex} />`}`;
 }
 
 function Dump({ bytes, hex }) {

@@ -101,7 +101,7 @@ export function Filter({ noun, value, onChange, problem }) {
       <input ref=${input} class="field" value=${text} onInput=${moved} onKeyDown=${press} spellcheck=${false} autocomplete="off" data-filter
         onClick=${(e) => { setCaret(e.target.selectionStart); setOpen(true); }} onFocus=${() => setOpen(true)} onBlur=${() => setTimeout(() => setOpen(false), 150)}
         placeholder=${`Filter ${noun}: words, model:…, has:error, cost:>0.1, since:24h`} aria-label=${`Filter ${noun}`}
-        role="combobox" aria-expanded=${String(shown)} aria-controls="completion" aria-autocomplete="list" aria-invalid=${String(Boolean(problem))}
+        role="combobox" aria-expanded=${String(shown)} aria-controls="completion" aria-autocomplete="list" aria-invalid=${String(problem?.code === 'bad-query')}
         aria-activedescendant=${shown && at >= 0 ? `completion-${at}` : undefined} />
       ${shown && html`<ul class="completion" id="completion" role="listbox" aria-label="Completion">${choices.map((choice, i) => html`
         <li key=${choice.text} id=${`completion-${i}`} role="option" aria-selected=${String(i === at)} onMouseDown=${(e) => { e.preventDefault(); take(choice); }}>

@@ -128,7 +128,15 @@ export function ago(text, now = Date.now()) {
 }
 
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
-export const percent = (part, all) => (!all || part == null ? NONE : `${Math.round((100 * part) / all)} %`);
+// A few are not none, and nearly all are not all.
+export function percent(part, all) {
+  if (!all || part == null) return NONE;
+  const whole = Math.round((100 * part) / all);
+  if (whole === 0 && part > 0) return '<1 %';
+  return whole === 100 && part < all ? '>99 %' : `${whole} %`;
+}
+
+
 // --- what cannot be seen
 
 // Characters that show nothing, or turn the direction of text; the flags of England, Scotland and

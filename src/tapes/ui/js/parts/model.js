@@ -68,6 +68,9 @@ export function* modelling(spans, now = Date.now() * 1000) {
 
 export const modelOf = (spans) => atOnce(modelling(spans));
 
+// What failed itself: an agent that failed because something in it did is not one more.
+export const isFault = (span) => span.status === 'error' && !(span.kind === 'agent' && span.children?.some((each) => each.status === 'error'));
+
 // How a span stands: what never got an end is not running for ever.
 export const standing = (span) => (span.hasNoEnd ? 'no end' : span.status);
 export const lasting = (span) => (span.isRunning ? 'running' : span.hasNoEnd ? 'no end' : duration(span.duration_ns));

@@ -1,6 +1,6 @@
 // The rows of a list: pages fetched as they are needed, rows that change in place, new ones announced.
 import { useEffect, useLayoutEffect, useRef, useState } from './view.js';
-import { ask, askEarly, at, calmDown, onChange, onForget, query, useChanges } from './api.js';
+import { ask, askEarly, at, calmDown, onChange, onForget, query, useAnswered, useChanges } from './api.js';
 import { idOf } from './columns.js';
 
 const PAGE = 60;
@@ -109,6 +109,9 @@ export function useRows(noun, { q, sort, direction }) {
       (problem) => now.current.name === name && set((old) => (old.name === name ? { ...old, tail: problem } : old)),
     ).finally(() => { busy.current = false; });
   };
+
+  useAnswered(state.problem, () => setVersion((n) => n + 1));
+  useAnswered(state.tail, more);
 
   // A session that changes again while it is asked for is asked for once more.
   const asking = useRef(new Map());

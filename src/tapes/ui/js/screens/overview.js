@@ -1,7 +1,7 @@
 // What the calls of models cost, how long they took and what failed, over time: by model, by tool, by
 // error. Every number leads to the spans behind it.
 import { html, useEffect, useMemo, useState } from '../parts/view.js';
-import { ask, query, useAsk, useChanges } from '../parts/api.js';
+import { ask, query, useAnswered, useAsk, useChanges } from '../parts/api.js';
 import { link, set, useRoute } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Filter, RANGES, asked as askedOf, quote } from '../parts/filter.js';
@@ -20,6 +20,7 @@ const HOURS = { '1h': 1, '24h': 24, '7d': 168, '30d': 720 };
 // Many answers, some at a time, as they come.
 function useAll(addresses, version) {
   const [found, put] = useState({});
+  const [times, setTimes] = useState(0);
   const wanted = addresses.join('\n');
   useEffect(() => {
     const stop = new AbortController();
@@ -38,7 +39,8 @@ function useAll(addresses, version) {
     };
     for (let i = 0; i < AT_ONCE; i += 1) next();
     return () => stop.abort();
-  }, [wanted, version]);
+  }, [wanted, version, times]);
+  useAnswered(Object.values(found).find((each) => each?.problem)?.problem, () => setTimes((n) => n + 1));
   return found;
 }
 

@@ -1,6 +1,6 @@
 // Text, found anywhere: in prompts, answers, thinking, arguments, results; with the words marked.
 import { html, useEffect, useRef, useState } from '../parts/view.js';
-import { ask, query, useAsk } from '../parts/api.js';
+import { ask, query, useAnswered, useAsk } from '../parts/api.js';
 import { go, link, set, useRoute, useTitle } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Blank, Failed, Kind, Shades, State, Text, When, shown } from '../parts/pieces.js';
@@ -42,6 +42,7 @@ export function Screen() {
       (page) => add((now) => ({ q, items: [...now.items, ...page.items], cursor: page.next_cursor })), (problem) => add((now) => ({ ...now, problem })),
     ).finally(() => { busy.current = false; });
   };
+  useAnswered(more.problem, load);
   const move = (by) => {
     const next = Math.max(0, Math.min(hits.length - 1, at + by));
     set({ at: next });

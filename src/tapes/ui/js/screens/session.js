@@ -1,7 +1,7 @@
 // One session: lanes over a miniature of the whole, turns as cards, and what is selected beside them.
 import { html, useEffect, useMemo, useRef, useState } from '../parts/view.js';
 import { ask, at as path, query, useAsk, useChanges } from '../parts/api.js';
-import { go, link, set, useRoute, useTitle } from '../parts/route.js';
+import { go, link, recall, remember, set, useRoute, useTitle } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Blank, Cost, Dialog, Duration, Failed, Icon, Shades, Stale, State, Text, Tokens, When, copy, save, say } from '../parts/pieces.js';
 import { Panes } from '../parts/panes.js';
@@ -11,7 +11,7 @@ import { Detail } from '../parts/detail.js';
 import { Fork, callsOf } from '../parts/fork.js';
 import { Gone } from '../parts/gone.js';
 import { Delete, Freeze } from '../parts/many.js';
-import { modelOf, sumOf } from '../parts/model.js';
+import { isFault, modelOf, sumOf } from '../parts/model.js';
 import * as f from '../parts/format.js';
 
 export function Screen() {
@@ -31,7 +31,8 @@ export function Screen() {
 // All of it, as the API has it: what is shown here is cut, and has more in it than came.
 const exported = (id) => ask(`/v1/${path('sessions', id, 'traces')}`).then((found) => save(`${id}.json`, JSON.stringify(found)), (problem) => say(problem.message));
 
-function useThreads(spans) {
+// A lane is called by the agent that is in it: by its name where it has one, else by its id.
+function useThreads(spans, byId) {
   return useMemo(() => {
     const threads = new Map();
     for (const span of spans) {
@@ -39,12 +40,17 @@ function useThreads(spans) {
       if (!threads.has(id)) threads.set(id, { id, spans: [], label: id ? '' : 'main', unanchored: false, first: null });
       const thread = threads.get(id);
       thread.spans.push(span);
-      if (span.kind === 'agent' && id) thread.label = `${span.name} ${id}`;
+      if (span.kind === 'agent' && id && byId.get(id)?.kind !== 'agent') thread.label = span.agent || (span.name === 'subagent' ? id : span.name);
       if (span.anchor === 'unanchored') thread.unanchored = true;
       if (span.kind === 'llm') thread.first ??= span;
     }
     const list = [...threads.values()].sort((a, b) => (a.id === '' ? -1 : b.id === '' ? 1 : 0));
-    for (const thread of list) { thread.sum = sumOf(thread.spans); thread.label ||= thread.id; }
+    for (const thread of list) {
+      thread.sum = sumOf(thread.spans);
+      const itself = byId.get(thread.id);
+      if (itself?.kind === 'agent') thread.label = itself.agent || itself.name;
+      thread.label ||= thread.id;
+    }
     return list;
   }, [spans]);
 }
@@ -54,22 +60,25 @@ function Whole({ found, asked, params }) {
   const spans = useMemo(() => traces.flatMap((each) => each.spans), [traces]);
   const model = useMemo(() => modelOf(spans), [spans]);
   const { before, clock } = model;
-  const threads = useThreads(spans);
+  const threads = useThreads(spans, model.byId);
   const [follow, setFollow] = useState(session.live);
-  const [most, setMost] = useState(80);
+  const memory = `session ${session.id} ${params.turn || ''} ${params.span || ''}`;
+  const [most, setMost] = useState(recall(memory)?.most ?? 80);
   const [dialog, setDialog] = useState('');
   const [forking, setForking] = useState(-1);
   const box = useRef(null);
   const wanted = params.turn && !traces.some((each) => each.trace.trace_id === params.turn) ? spans.find((span) => String(span.raw_turn_id) === params.turn)?.trace_id : params.turn;
   const at = Math.max(0, traces.findIndex((each) => each.trace.trace_id === wanted));
   const chosen = model.byId.get(params.span) || spans.find((span) => String(span.raw_turn_id) === params.turn && span.kind === 'llm');
-  // Where somebody reads from the newest turns, those that come go below: the first that is shown stays.
+  // What is over is read from its beginning; what is running, from its newest turns. Where somebody reads from
+  // those, the ones that come go below: the first that is shown stays.
+  const [atEnd] = useState(session.live);
   const begun = useRef('');
-  let first = traces.length > most && !wanted ? traces.length - most : Math.max(0, Math.min(at, traces.length - most));
-  const held = follow || wanted ? -1 : traces.findIndex((each) => each.trace.trace_id === begun.current);
+  let first = traces.length > most && !wanted && (atEnd || follow) ? traces.length - most : Math.max(0, Math.min(at, traces.length - most));
+  const held = follow || wanted || !atEnd ? -1 : traces.findIndex((each) => each.trace.trace_id === begun.current);
   if (held >= 0) first = Math.min(first, held);
   begun.current = traces[first]?.trace.trace_id ?? '';
-  const shown = wanted ? traces.slice(first, first + Math.max(most, 1)) : traces.slice(first);
+  const shown = traces.slice(first, wanted || !(atEnd || follow) ? first + Math.max(most, 1) : undefined);
   const bring = (id, smooth) => box.current?.querySelector(`[data-trace="${CSS.escape(id)}"]`)?.scrollIntoView({ block: 'start', behavior: smooth && !matchMedia('(prefers-reduced-motion: reduce)').matches ? 'smooth' : 'auto' });
   const turnTo = (i) => {
     const next = traces[Math.max(0, Math.min(traces.length - 1, i))];
@@ -79,10 +88,44 @@ function Whole({ found, asked, params }) {
     requestAnimationFrame(() => bring(next.trace.trace_id));
   };
   const choose = (span) => { set({ span: span.span_id, turn: span.trace_id }); };
-  const chooseAndShow = (span) => { choose(span); requestAnimationFrame(() => bring(span.trace_id)); };
-  useEffect(() => { if (wanted) bring(wanted); }, []);
-  useEffect(() => { if (follow && box.current) box.current.scrollTop = box.current.scrollHeight; }, [follow, found]);
-  const errors = useMemo(() => spans.filter((span) => span.status === 'error'), [spans]);
+  // A turn may be long: it is the call or the tool in it that is brought into sight.
+  const show = (span) => {
+    bring(span.trace_id);
+    box.current?.querySelector(`[data-span="${CSS.escape(span.span_id)}"]`)?.scrollIntoView({ block: 'nearest' });
+  };
+  const chooseAndShow = (span) => { choose(span); requestAnimationFrame(() => show(span)); };
+  // Where somebody read when the session was left: which turn was at the top, and how much of it was above.
+  const place = useRef(null);
+  const left = useRef({});
+  left.current = { memory, most };
+  const see = () => {
+    if (!box.current) return; // what is scrolled at last may be gone
+    const { left: x, top, width } = box.current.getBoundingClientRect();
+    const card = document.elementFromPoint(x + width / 2, top + 20)?.closest('[data-trace]');
+    if (card) place.current = { id: card.dataset.trace, above: top - card.getBoundingClientRect().top };
+  };
+  const goBackTo = ({ id, above }) => {
+    bring(id);
+    const card = box.current.querySelector(`[data-trace="${CSS.escape(id)}"]`);
+    if (card) box.current.scrollTop += above - (box.current.getBoundingClientRect().top - card.getBoundingClientRect().top);
+  };
+  useEffect(() => () => remember(left.current.memory, { place: place.current, most: left.current.most }), []);
+  useEffect(() => { if (recall(memory)?.place && !follow) goBackTo(recall(memory).place); else if (chosen) show(chosen); else if (wanted) bring(wanted); }, []);
+  // Cards that come into sight are seldom as high as they were thought to be: the end is gone to until it stays.
+  useEffect(() => {
+    if (!follow) return undefined;
+    let frame = 0;
+    let frames = 30;
+    const down = () => {
+      if (!box.current) return;
+      box.current.scrollTop = box.current.scrollHeight;
+      frames -= 1;
+      if (frames) frame = requestAnimationFrame(down);
+    };
+    down();
+    return () => cancelAnimationFrame(frame);
+  }, [follow, found]);
+  const errors = useMemo(() => spans.filter(isFault), [model]);
   const nextError = () => {
     if (!errors.length) { say('No errors in this session'); return; }
     const place = chosen ? errors.findIndex((span) => span.span_id === chosen.span_id) : -1;
@@ -104,11 +147,11 @@ function Whole({ found, asked, params }) {
   useTitle(found.session.display_title);
   const own = threads.find((each) => each.id === '')?.sum || whole;
   const { rollup } = session;
-  const left = html`<div class="sessionleft"><${Lanes} ...${{ model, clock, threads }} turns=${model.roots.map((span) => ({ id: span.span_id, begin: span.begin }))} chosen=${chosen?.span_id} onChoose=${chooseAndShow} />
-    <div class="cards" ref=${box} tabindex="0" role="feed" aria-label="Turns" onWheel=${() => follow && setFollow(false)} onTouchMove=${() => follow && setFollow(false)} onKeyDown=${(event) => follow && ['PageUp', 'PageDown', 'Home'].includes(event.key) && setFollow(false)}>
+  const turnsPane = html`<div class="sessionleft"><${Lanes} ...${{ model, clock, threads }} turns=${model.roots.map((span) => ({ id: span.span_id, begin: span.begin }))} chosen=${chosen?.span_id} onChoose=${chooseAndShow} />
+    <div class="cards" ref=${box} tabindex="0" role="feed" aria-label="Turns" onScroll=${see} onWheel=${() => follow && setFollow(false)} onTouchMove=${() => follow && setFollow(false)} onPointerDown=${(event) => follow && event.target === box.current && setFollow(false)} onKeyDown=${(event) => follow && ['PageUp', 'PageDown', 'Home'].includes(event.key) && setFollow(false)}>
       ${first > 0 && html`<p class="rest"><span class="dim">${f.count(shown.length)} of ${f.plural(traces.length, 'turn')}; ${f.count(first)} earlier</span><button class="button" onClick=${() => setMost(most + 200)}>Show earlier turns</button></p>`}
       ${!traces.length && html`<${Blank} title="No turn yet"><p>The session is known, and none of its calls could be read so far.</p></${Blank}>`}
-      ${shown.map(({ trace, spans: mine }, i) => html`<${Card} key=${trace.trace_id} number=${first + i + 1} isCurrent=${trace.trace_id === wanted} ...${{ trace, spans: mine, model, before }} chosen=${chosen?.span_id} onChoose=${choose} onFork=${() => fork(first + i)} />`)}
+      ${shown.map(({ trace, spans: mine }, i) => html`<${Card} key=${trace.trace_id} number=${first + i + 1} of=${session.live ? -1 : traces.length} isCurrent=${trace.trace_id === wanted} ...${{ trace, spans: mine, model, before }} chosen=${chosen?.span_id} onChoose=${choose} onFork=${() => fork(first + i)} />`)}
       ${first + shown.length < traces.length && html`<p class="rest"><span class="dim">${f.count(traces.length - first - shown.length)} later turns</span><button class="button" onClick=${() => setMost(most + 200)}>Show more</button></p>`}
       ${session.live && html`<p class="running" role="status"><${State} live=${true} />${follow ? 'following' : html`<button class="linklike" onClick=${() => setFollow(true)}>follow</button>`}</p>`}</div></div>`;
   const right = chosen ? html`<${Detail} span=${chosen} before=${before.get(chosen.span_id)} links=${links} byId=${model.byId} tab=${params.tab} onTab=${(tab) => set({ tab })} />`
@@ -131,7 +174,7 @@ function Whole({ found, asked, params }) {
         ${errors.length > 0 && html`<button class="linklike bad" onClick=${nextError}>${f.plural(errors.length, 'error')}</button>`}
         ${(session.live || follow) && html`<button class="button plain" aria-pressed=${String(follow)} title="Keep the newest turn in sight as it comes (F)" onClick=${() => setFollow(!follow)}>Follow</button>`}</div>
       ${asked.problem && html`<${Stale} problem=${asked.problem} retry=${asked.reload} />`}</header>
-    <${Panes} name="session" usual=${62} left=${left} right=${right} rightLabel="What is selected" />
+    <${Panes} name="session" usual=${62} left=${turnsPane} right=${right} rightLabel="What is selected" />
     ${traces[forking] && html`<${Fork} session=${session} number=${forking + 1} spans=${traces[forking].spans} chosen=${chosen?.span_id} onClose=${() => setForking(-1)} />`}
     ${dialog === 'freeze' && html`<${Freeze} ids=${[session.id]} onClose=${() => setDialog('')} />`}
     ${dialog === 'delete' && html`<${Delete} ids=${[session.id]} onClose=${() => setDialog('')} onDone=${() => go(['sessions'])} />`}

@@ -1,6 +1,6 @@
 // One trace: as a tree, as a waterfall, as a log, over one selection; and the selected span beside it.
 import { html, useEffect, useMemo, useRef, useState } from '../parts/view.js';
-import { at as path, ask, query, useAsk, useChanges } from '../parts/api.js';
+import { at as path, ask, query, useAnswered, useAsk, useChanges } from '../parts/api.js';
 import { go, link, set, useRoute, useTitle } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Blank, Cost, Duration, Failed, Icon, Kind, Outcome, Segments, Shades, Stale, State, Text, Tokens, When } from '../parts/pieces.js';
@@ -10,7 +10,7 @@ import { Detail } from '../parts/detail.js';
 import { Blocks } from '../parts/content.js';
 import { Gone } from '../parts/gone.js';
 import { gistOfSpan } from '../parts/gist.js';
-import { clockOf, kept, lasting, marksOf, modelOf, modelling, rowsOf } from '../parts/model.js';
+import { clockOf, isFault, kept, lasting, marksOf, modelOf, modelling, rowsOf } from '../parts/model.js';
 import { inPieces } from '../parts/slices.js';
 import * as f from '../parts/format.js';
 
@@ -56,6 +56,13 @@ function useModel(id, found) {
 
 const NONE_CLOSED = new Set();
 
+// All traces of the session in their order: a page of them first, the rest where there are more.
+function useSiblings(id) {
+  const first = useAsk(query('/v1/traces', { session_id: id, limit: 200, direction: 'asc', sort: 'started_at' })).value;
+  const all = useAsk(first?.next_cursor ? query('/v1/traces', { session_id: id }) : '').value;
+  return (all || first)?.items || [];
+}
+
 // What the spans of a trace that is not very long were about, once it is there.
 function useGists(trace, isPart) {
   const asked = useAsk(!isPart && trace.span_count <= TOLD ? query(`/v1/${path('traces', trace.trace_id)}`, { payload: 'preview' }) : '', { again: trace.span_count });
@@ -82,12 +89,12 @@ function Whole({ found, model, asked, params }) {
   const choose = (id) => set({ span: id });
   const move = (by) => rows.length && choose(rows[Math.max(0, Math.min(rows.length - 1, index + by))].span.span_id);
   const flip = (id, open) => setClosed((now) => { const next = new Set(now); if (open ?? next.has(id)) next.delete(id); else next.add(id); return next; });
-  const siblings = useAsk(query('/v1/traces', { session_id: trace.session_id, limit: 200, direction: 'asc', sort: 'started_at' })).value?.items || [];
+  const siblings = useSiblings(trace.session_id);
   const place = siblings.findIndex((each) => each.trace_id === trace.trace_id);
   const beside = (by) => siblings[place + by] && go(['trace', siblings[place + by].trace_id], { view: params.view });
-  const errors = useMemo(() => model.all.filter((each) => each.status === 'error').length, [model]);
+  const errors = useMemo(() => model.all.filter(isFault).length, [model]);
   const nextError = () => {
-    const bad = [...rows.slice(index + 1), ...rows.slice(0, index + 1)].find((row) => row.span.status === 'error');
+    const bad = [...rows.slice(index + 1), ...rows.slice(0, index + 1)].find((row) => isFault(row.span));
     if (bad) choose(bad.span.span_id);
   };
   const scale = (factor) => setZoom(([a, b]) => {
@@ -192,7 +199,7 @@ function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, se
     const isDear = heat === 'cost';
     return html`<div key=${span.span_id} id=${`span-${i}`} role="treeitem" aria-level=${depth + 1} aria-selected=${String(span.span_id === chosen)} aria-expanded=${span.children.length ? String(isOpen) : undefined}
         class=${`sr-row ${view} ${span.span_id === chosen ? 'at' : ''} ${span.status === 'error' ? 'bad-row' : ''} ${found && !found.has(span.span_id) ? 'around' : ''}`} style=${{ top: `${top}px`, height: `${HEIGHT}px` }} onClick=${() => choose(span.span_id)}>
-      <span class="name" style=${{ paddingInlineStart: `${Math.min(depth, 24) * 14}px` }}>
+      <span class="name" style=${{ '--depth': depth }}>
         ${span.children.length ? html`<button class="twist" tabindex="-1" aria-label=${isOpen ? 'Close' : 'Open'} onClick=${(e) => { e.stopPropagation(); flip(span.span_id); }}><${Icon} name=${isOpen ? 'down' : 'right'} /></button>` : html`<span class="twist" />`}
         <span class=${`dot ${span.kind}`}><${Icon} name=${span.isMissing ? 'warn' : span.status === 'error' ? 'error' : ['llm', 'tool', 'agent'].includes(span.kind) ? span.kind : 'event'} /></span>
         <${Text} class="cut spanname">${span.name}</${Text}>${gists.get(span.span_id) && html`<${Text} class="cut faint gist">${gists.get(span.span_id)}</${Text}>`}${span.isMissing && html`<span class="warn">not received</span>`}${span.anchor === 'unanchored' && html`<span class="warn">unanchored</span>`}
@@ -202,7 +209,7 @@ function Rows({ rows, index, chosen, choose, flip, closed, view, clock, zoom, se
         <span class="num heat" style=${isDear ? undefined : glow}>${lasting(span)}</span>`
       : html`<span class="lane">${clock.gaps.map((gap) => html`<i key=${gap.place} class="gap" style=${{ left: `${(100 * (gap.left - from)) / (to - from)}%`, width: `${(100 * gap.share) / (to - from)}%` }} />`)}
           ${b >= 0 && a <= 100 && html`<i class=${`bar2 ${span.kind} ${span.status === 'error' ? 'failed' : ''} ${span.isRunning ? 'running' : ''} ${span.hasNoEnd ? 'endless' : ''} ${heat ? 'heated' : ''}`} title=${`${f.duration(span.duration_ns)}${span.first_chunk_ns != null ? `, first token after ${f.duration(span.first_chunk_ns)}` : ''}`}
-            style=${{ left: `${a}%`, width: `max(3px, ${b - a}%)`, ...(warm ? { '--warm': `${Math.round(warm * 100)}%` } : {}) }}>
+            style=${{ left: `min(${a}%, 100% - 3px)`, width: `max(3px, ${b - a}%)`, ...(warm ? { '--warm': `${Math.round(warm * 100)}%` } : {}) }}>
             ${span.first != null && b > a && html`<i class="waited" style=${{ width: `${(100 * (left(span.first) - a)) / (b - a)}%` }} />`}</i>`}
           <span class=${`length ${b > 78 && a < 14 ? 'over' : ''}`} style=${b <= 78 ? { left: `${Math.max(0, b)}%` } : a < 14 ? { right: '0' } : { right: `${100 - a}%` }}>${lasting(span)}</span></span>`}</div>`;
   };
@@ -246,6 +253,7 @@ function Log({ trace, chosen, onChoose, keep }) {
   };
   useEffect(() => { load('', state.items.length); }, [trace.trace_id, trace.span_count]);
   useEffect(() => () => stop.current?.abort(), []);
+  useAnswered(state.problem, () => load(state.cursor));
   const at = useRef(null);
   useEffect(() => { at.current?.scrollIntoView({ block: 'nearest' }); }, [chosen, state.items.length > 0]);
   const shown = keep ? state.items.filter((span) => keep.has(span.span_id)) : state.items;

@@ -1,0 +1,230 @@
+"""Sessions that few people have, and need most to see: long, wide and deep ones, pictures, names
+without an end."""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tapes.keeping import open_projector, open_store
+from tapes.opening import Where
+from tests.turns import SECOND, at, chat, said
+
+from .conftest import Open, faults, press, served
+from .whole import DEPTH, LANES, TURNS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the server has its log."""
+    return tmp_path_factory.mktemp("odd")
+
+
+@pytest.fixture(scope="module")
+def odd(folder: Path) -> Iterator[str]:
+    """A server with such sessions."""
+    with served(folder, "odd") as found:
+        yield found["api"]
+
+
+def grow(folder: Path, numbers: range) -> None:
+    """More turns of a session that runs now, captured by another process than the server."""
+    begins = time.time() - at(0) / SECOND
+    store = open_store(Where(str(folder / ".tapes" / "tapes.db")))
+    asked = [said("user", f"now {numbers[0]}")]
+    turns = []
+    for n in numbers:
+        asked = [*asked, said("assistant", f"then {n}"), said("user", f"now {n}")]
+        answer = f"then {n} {'and ' * 60}"
+        id_ = f"grown{n}"
+        turns.append(chat(n, asked, answer, session="growing", request_id=id_, begins=begins))
+    store.append(turns)
+    open_projector(store).drain()
+    store.close()
+
+
+def opened(open_page: Open, address: str, title: str, **options: object) -> Page:
+    page = open_page(address, f"#/sessions?q=%22{title.replace(' ', '%20')}%22", **options)
+    page.get_by_role("row").get_by_role("link", name=title, exact=True).first.click()
+    expect(page.get_by_role("feed", name="Turns")).to_be_visible()
+    return page
+
+
+def test_a_session_that_is_over_is_read_from_its_beginning(odd: str, open_page: Open) -> None:
+    page = opened(open_page, odd, "part 1")
+    turns = page.get_by_role("article")
+    expect(turns.first).to_have_attribute("aria-label", "Turn 1")
+    expect(turns).to_have_count(80)
+    expect(page.get_by_text(f"{TURNS - 80} later turns")).to_be_attached()
+    page.get_by_role("button", name="Show more").click()
+    expect(turns).to_have_count(TURNS)
+
+
+def test_a_trace_late_in_a_long_session_has_its_place_and_its_neighbours(
+    odd: str, open_page: Open
+) -> None:
+    page = open_page(odd, f"#/trace/trc_l{TURNS - 1}")
+    where = page.get_by_role("navigation", name="Where this is")
+    expect(where).to_contain_text(f"Trace {TURNS - 1} of {TURNS}")
+    press(page, "]", "trace after")
+    expect(page.get_by_role("heading", name=f"part {TURNS}", exact=True)).to_be_visible()
+
+
+def test_the_next_error_is_brought_into_sight_in_a_turn_that_is_long(
+    odd: str, open_page: Open
+) -> None:
+    page = opened(open_page, odd, "name it")
+    press(page, "e", "next error")
+    expect(page.get_by_role("feed").get_by_text("it broke")).to_be_in_viewport()
+
+
+def test_who_follows_a_session_stays_at_its_end_and_who_reads_is_left_alone(
+    odd: str, folder: Path, open_page: Open
+) -> None:
+    grow(folder, range(1, 12))
+    page = opened(open_page, odd, "now 1")
+    feed = page.get_by_role("feed", name="Turns")
+    expect(page.get_by_text("following")).to_be_in_viewport()
+    grow(folder, range(12, 24))
+    expect(feed.get_by_text("now 23", exact=True)).to_be_in_viewport()
+    expect(page.get_by_text("following")).to_be_in_viewport()
+    feed.hover()
+    page.mouse.wheel(0, -600)
+    expect(page.get_by_role("button", name="Follow", exact=True, pressed=False)).to_be_visible()
+    read = page.get_by_role("article", name="Turn 20", exact=True)
+    read.scroll_into_view_if_needed()
+    was = read.bounding_box()
+    grow(folder, range(24, 27))
+    expect(feed.get_by_role("article", name="Turn 26", exact=True)).to_be_attached()
+    assert read.bounding_box() == was
+
+
+def test_back_leads_to_where_somebody_read_in_a_session(odd: str, open_page: Open) -> None:
+    page = opened(open_page, odd, "part 1")
+    page.get_by_role("button", name="Show more").click()
+    turn = page.get_by_role("article", name="Turn 150", exact=True)
+    turn.scroll_into_view_if_needed()
+    expect(turn).to_be_in_viewport()
+    turn.get_by_role("link", name="2 spans").click()
+    expect(page.get_by_role("tree", name="Spans")).to_be_visible()
+    page.go_back()
+    expect(turn).to_be_in_viewport()
+    expect(turn).to_have_attribute("aria-setsize", str(TURNS))
+
+
+def test_a_name_without_an_end_stays_in_its_place(odd: str, open_page: Open) -> None:
+    page = opened(open_page, odd, "name it")
+    line = page.locator(".toolline").first
+    name = line.locator("b").bounding_box()
+    took = line.locator(".tnum").bounding_box()
+    assert name is not None
+    assert took is not None
+    assert name["x"] + name["width"] <= took["x"]
+
+
+def test_each_agent_stands_once_in_a_turn_and_opens_for_what_is_selected_in_it(
+    odd: str, open_page: Open
+) -> None:
+    page = opened(open_page, odd, "invoke_agent level 1")
+    feed = page.get_by_role("feed")
+    expect(feed.get_by_text("invoke_agent level 2")).to_have_count(1)
+    expect(feed.get_by_text("invoke_agent level 3")).to_have_count(0)
+    press(page, "e", "next error")
+    failed = feed.get_by_role("button", name="dig")
+    expect(failed).to_be_in_viewport()
+    shown = failed.bounding_box()
+    assert shown is not None
+    assert shown["width"] > 200
+
+
+def test_lanes_are_called_by_what_tells_them_apart_and_all_are_seen(
+    odd: str, open_page: Open
+) -> None:
+    page = opened(open_page, odd, "lead them")
+    lanes = page.get_by_role("complementary", name="The whole session")
+    for number in (1, LANES):
+        name = lanes.get_by_text(f"thread-{number:02}-of-many")
+        expect(name).to_have_count(1)
+        assert name.evaluate("(it) => it.scrollWidth <= it.clientWidth")
+    assert lanes.evaluate("(it) => it.scrollWidth <= it.clientWidth")
+
+
+def test_a_lane_of_an_agent_in_an_agent_has_its_own_name(odd: str, open_page: Open) -> None:
+    page = opened(open_page, odd, "invoke_agent level 1")
+    lanes = page.get_by_role("complementary", name="The whole session")
+    lanes.get_by_role("button", name="3 level 3", exact=True).click()
+    expect(page).to_have_url(re.compile(f"span={103:016x}"))
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_a_deep_span_keeps_its_name_and_its_bar(odd: str, open_page: Open, width: int) -> None:
+    place = f"#/trace/{'d' * 32}?span={'c' * 16}"
+    page = open_page(odd, place, viewport={"width": width, "height": 800})
+    row = page.get_by_role("treeitem", selected=True)
+    expect(row).to_have_attribute("aria-level", str(DEPTH + 1))
+    name = row.get_by_text("dig", exact=True)
+    expect(name).to_be_in_viewport(ratio=1)
+    box, lane = name.bounding_box(), row.locator(".lane").bounding_box()
+    assert box is not None
+    assert lane is not None
+    assert box["x"] + box["width"] <= lane["x"]
+
+
+def drawn(page: Page) -> list[int]:
+    """The widths of all pictures that are drawn, as they are in themselves."""
+    found: list[int] = page.locator("figure img").evaluate_all(
+        "(all) => Promise.all(all.map((it) => it.decode().then(() => it.naturalWidth)))"
+    )
+    return found
+
+
+def test_pictures_are_drawn_and_only_those_that_are_here_and_cannot_act(
+    odd: str, open_page: Open
+) -> None:
+    page = opened(open_page, odd, "look at these")
+    feed = page.get_by_role("feed")
+    feed.get_by_role("button", name="Show 3 pictures").click()
+    expect(feed.get_by_role("figure")).to_have_count(3)
+    assert drawn(page) == [1]
+    expect(feed.get_by_text("image/svg+xml")).to_be_visible()
+    expect(feed.get_by_text("lies elsewhere and is not fetched")).to_be_visible()
+    assert faults(page) == []
+
+
+def test_a_picture_in_a_result_is_drawn_beside_its_text(odd: str, open_page: Open) -> None:
+    page = opened(open_page, odd, "look at these")
+    page.get_by_role("feed").get_by_role("button", name="Screenshot").click()
+    beside = page.get_by_role("tabpanel")
+    expect(beside.get_by_text("a screen")).to_be_visible()
+    expect(beside.get_by_role("img", name="Picture in what was said")).to_be_visible()
+    assert 1 in drawn(page)
+
+
+def test_a_picture_in_a_data_url_is_a_picture(odd: str, open_page: Open) -> None:
+    page = opened(open_page, odd, "and this")
+    page.get_by_role("feed").get_by_role("button", name="Show 1 picture").click()
+    expect(page.get_by_role("figure")).to_have_count(1)
+    assert drawn(page) == [1]
+
+
+def test_a_call_that_failed_is_one_error_and_says_what_the_provider_said(
+    odd: str, open_page: Open
+) -> None:
+    page = opened(open_page, odd, "too much")
+    line = page.get_by_role("feed").locator("p.bad")
+    expect(line).to_contain_text("overloaded_error")
+    icon = line.locator("svg").bounding_box()
+    assert icon is not None
+    assert icon["width"] < 20
+    page.get_by_role("button", name="1 error", exact=True).click()
+    expect(page.get_by_role("tabpanel").get_by_text("HTTP 529")).to_contain_text("Come later")
+
+
+def test_an_answer_that_was_cut_off_says_so_where_it_ends(odd: str, open_page: Open) -> None:
+    page = opened(open_page, odd, "cut me")
+    call = page.get_by_role("feed").locator(".call")
+    expect(call).to_contain_text("Hel")
+    expect(call).to_contain_text("the answer was cut off here")
