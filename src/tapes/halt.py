@@ -7,11 +7,13 @@ whatever it is waiting for. What cannot be handed over ends the process at its e
 Rule 1: one message a process, on standard error, and a status that is not zero.
 Rule 2: the main thread is not interrupted while it starts another thread, which would then be
         known to nobody and keep the process alive; nor while it starts an event loop, which could
-        then not be closed; nor after its last line, where nobody listens.
+        then not be closed; nor while it begins or ends to be covered by a tape, which could then
+        not be ended; nor after its last line, where nobody listens.
 Rule 3: whoever waits for a worker of a `multiprocessing.Pool` gets the refusal that ends it; the
         pool itself would let him wait for ever.
 Rule 4: where somebody runs tests, the main thread is interrupted while one of them runs, once; not
-        in the middle of what reports them, which knows of refusals by itself.
+        in the middle of what reports them, which knows of refusals by itself, and not for the
+        closed tape of a test that a thread has outlived.
 
 A server never comes here: it turns refusals into answers.
 """
@@ -29,7 +31,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from tapes.errors import CassetteError
+from tapes.errors import CassetteError, ClosedTape
 
 # A real-time signal that nothing else is known to use; it is taken only if it is free.
 _SIGNAL: int | None = (signal.SIGRTMIN + 11) if hasattr(signal, "SIGRTMIN") else None
@@ -37,6 +39,7 @@ _SIGNAL: int | None = (signal.SIGRTMIN + 11) if hasattr(signal, "SIGRTMIN") else
 _TRIES, _PAUSE_S = 200, 0.005
 # Where a thread is started, and where the interpreter waits for threads: file and function.
 _STARTING = (("threading.py", "start"), ("futures/thread.py", "submit"))
+_COVERING = (("tapes/using.py", "__enter__"), ("tapes/using.py", "__exit__"))
 _ENDING = (("threading.py", "_shutdown"),)
 # What starts and ends an event loop; between the two a loop runs.
 _LOOPING = (("asyncio/runners.py", "run"),)
@@ -87,7 +90,7 @@ def hearing() -> Iterator[None]:
 
 def _hand_over(error: CassetteError) -> None:
     main = threading.main_thread()
-    if _is_deaf:
+    if _is_deaf or (_is_ruled and isinstance(error.__cause__, ClosedTape)):
         return
     if len(_undelivered) < _WAITING:
         _undelivered.append(error)
@@ -105,7 +108,7 @@ def _hand_over(error: CassetteError) -> None:
 def _deliver(_number: int, frame: FrameType | None) -> None:
     global _ends, _was_said, _is_deaf
     while frame is not None:
-        if _is_in(frame, _STARTING) or (_is_in(frame, _LOOPING) and not _runs_loop()):
+        if _is_in(frame, _STARTING + _COVERING) or (_is_in(frame, _LOOPING) and not _runs_loop()):
             return  # whoever sent the signal sends it again
         if _is_in(frame, _ENDING):
             _ends = True

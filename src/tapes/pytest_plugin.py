@@ -459,23 +459,16 @@ def _is_controller(config: pytest.Config) -> bool:
 # --- refusals ---------------------------------------------------------------------------------
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_setup() -> Generator[None, object, object]:
-    """Let a refusal in another thread break off the test, and nothing of pytest's own."""
-    with _hearing():
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_fixture_setup(fixturedef: Any) -> Generator[None, object, object]:
+    """Let a refusal in another thread break off a fixture, but none of ours or of pytest itself."""
+    with nullcontext() if fixturedef.func.__module__ == __name__ else _hearing():
         return (yield)
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
+@pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
-    """As for the setup."""
-    with _hearing():
-        return (yield)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown() -> Generator[None, object, object]:
-    """As for the setup."""
+    """The same for the test. What ends fixtures is not broken off: pytest could not go on."""
     with _hearing():
         return (yield)
 
