@@ -9,6 +9,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from tests.warm import Warm, read_at_the_start
 
 PATIENCE_S = 30.0
 _CODE = "from tapes.cli.main import main; main()"
@@ -40,14 +43,29 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "PYTHONPATH": source, "PYTHONUNBUFFERED": "1", **(extra or {})}
 
 
+def started(
+    *args: str, cwd: Path, env: Mapping[str, str] | None = None, **pipes: Any
+) -> "subprocess.Popen[Any]":
+    """A command that has begun; its environment is this test's, and `env`."""
+    environ = environment(env)
+    usual = read_at_the_start(environ) == read_at_the_start(environment())
+    if usual and sys.platform == "linux":
+        return Warm(args, cwd=cwd, env=environ, **pipes)
+    return subprocess.Popen(command(*args), cwd=cwd, env=environ, **pipes)
+
+
 def typed(
     *args: str, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = PATIENCE_S
 ) -> Ended:
     """Run a command to its end."""
-    done = subprocess.run(
-        command(*args), cwd=cwd, env=environment(env), capture_output=True, timeout=timeout
-    )
-    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+    pipe = subprocess.PIPE
+    with started(*args, cwd=cwd, env=env, stdout=pipe, stderr=pipe) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    return Ended(process.returncode, out.decode(), err.decode())
 
 
 @dataclass
@@ -75,10 +93,12 @@ def started_proxy(
     arguments: Sequence[str] = args
     if "--listen" not in args:
         arguments = ["--listen", "127.0.0.1:0", *args]
-    process = subprocess.Popen(
-        command("serve", "proxy", *arguments),
+    process = started(
+        "serve",
+        "proxy",
+        *arguments,
         cwd=cwd,
-        env=environment(env),
+        env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

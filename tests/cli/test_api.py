@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.commands import PATIENCE_S, command, environment, typed
+from tests.commands import PATIENCE_S, started, typed
 from tests.servers import answer, serving
 from tests.services.hosting import serving_service, until
 
@@ -31,13 +31,15 @@ class Up:
 
 @contextlib.contextmanager
 def up(*args: str, cwd: Path, env: dict[str, str] | None = None) -> Iterator[Up]:
-    process = subprocess.Popen(
-        command("serve", *args, "--json"),
+    process = started(
+        "serve",
+        *args,
+        "--json",
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=cwd,
-        env=environment(env),
+        env=env,
     )
     assert process.stdout is not None
     assert process.stderr is not None

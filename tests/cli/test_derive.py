@@ -9,7 +9,7 @@ import pytest
 
 from tapes.keeping import open_projector, open_store
 from tapes.opening import Where
-from tests.commands import PATIENCE_S, command, environment, typed
+from tests.commands import PATIENCE_S, started, typed
 from tests.derive.talks import conversation
 from tests.proxies import wait_until
 
@@ -50,10 +50,10 @@ def test_a_row_that_nobody_would_derive_is_told(where: Where, in_tmp_path: Path)
 
 
 def test_a_worker_derives_what_others_write(where: Where, in_tmp_path: Path) -> None:
-    worker = subprocess.Popen(
-        command("serve", "derive-worker"),
+    worker = started(
+        "serve",
+        "derive-worker",
         cwd=in_tmp_path,
-        env=environment(),
         stderr=subprocess.PIPE,
     )
     try:

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tapes.store.sqlite import open_sqlite
-from tests.commands import PATIENCE_S, Serving, command, environment, typed
+from tests.commands import PATIENCE_S, Serving, started, typed
 from tests.doors import wait_for
 from tests.ingest.payloads import payload
 from tests.ingest.test_transcripts import CLAUDE, DATA
@@ -33,10 +33,12 @@ def answered(body: bytes) -> bytes:
 def serving_ingest(*args: str, cwd: Path, env: dict[str, str] | None = None) -> Iterator[Serving]:
     """`tapes serve ingest` on any free port, from the moment at which it listens."""
     arguments = args if "--listen" in args else ("--listen", "127.0.0.1:0", *args)
-    process = subprocess.Popen(
-        command("serve", "ingest", *arguments),
+    process = started(
+        "serve",
+        "ingest",
+        *arguments,
         cwd=cwd,
-        env=environment(env),
+        env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -121,10 +123,12 @@ def test_open_to_strangers_it_makes_a_token_and_asks_for_it(tmp_path: Path) -> N
 
 def test_a_program_is_told_where_it_is(tmp_path: Path) -> None:
     env = {"TAPES_INGEST_LISTEN": "127.0.0.1:0"}
-    process = subprocess.Popen(
-        command("serve", "ingest", "--json"),
+    process = started(
+        "serve",
+        "ingest",
+        "--json",
         cwd=tmp_path,
-        env=environment(env),
+        env=env,
         stdout=subprocess.PIPE,
     )
     try:
@@ -193,10 +197,14 @@ def test_what_is_no_door_is_told_in_words(tmp_path: Path, said: bytes) -> None:
 def following(path: Path, cwd: Path) -> Iterator[IO[bytes]]:
     """What a command says that follows transcripts, until it is told to end."""
     with serving_ingest(cwd=cwd) as door:
-        process = subprocess.Popen(
-            command("ingest", "transcript", str(path), "--follow", "--to", door.address),
+        process = started(
+            "ingest",
+            "transcript",
+            str(path),
+            "--follow",
+            "--to",
+            door.address,
             cwd=cwd,
-            env=environment(),
             stdout=subprocess.PIPE,
         )
         try:
@@ -239,10 +247,8 @@ def test_followed_files_wait_for_a_door_that_is_closed(tmp_path: Path) -> None:
     file = tmp_path / f"{CLAUDE}.jsonl"
     file.write_text((DATA / "claude" / file.name).read_text())
     listen = f"127.0.0.1:{closed_port()}"
-    follow = command("ingest", "transcript", str(file), "--follow", "--to", f"http://{listen}")
-    process = subprocess.Popen(
-        follow, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    follow = ("ingest", "transcript", str(file), "--follow", "--to", f"http://{listen}")
+    process = started(*follow, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
     try:

@@ -62,6 +62,13 @@ def test_listing_commands_imports_none_of_them() -> None:
     assert done.stderr == "[]\n"
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_begins_where_nothing_is_imported_yet(name: str) -> None:
+    done = tapes_command(name, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: tapes {name} ")
+
+
 def test_a_failure_is_told_in_a_few_lines_with_the_status_of_its_class(in_tmp_path: Path) -> None:
     done = tapes_command("tape", "verify", "none.jsonl")
     assert (done.returncode, done.stdout) == (3, "")

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.commands import PATIENCE_S, command, environment, serving_proxy, typed
+from tests.commands import PATIENCE_S, serving_proxy, started, typed
 from tests.proxies import Raw, chat
 
 TOO_LARGE = b'{"model":"m","messages":[]}' + b" " * 5000
@@ -21,10 +21,11 @@ TOO_LARGE = b'{"model":"m","messages":[]}' + b" " * 5000
 def serving(folder: Path, *words: str, **env: str) -> Iterator[dict[str, str]]:
     """`tapes serve`, everything in one process: the addresses that it says."""
     ports = {f"TAPES_{door}_LISTEN": "127.0.0.1:0" for door in ("API", "PROXY", "INGEST")}
-    with subprocess.Popen(
-        command("serve", *words),
+    with started(
+        "serve",
+        *words,
         cwd=folder,
-        env=environment(ports | env),
+        env=ports | env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import PATIENCE_S, Serving, command, environment, typed
+from tests.commands import PATIENCE_S, Serving, environment, started, typed
 from tests.servers import closed_port
 from tests.services.hosting import ask, serving_service, until
 from tests.services.making import document
@@ -25,10 +25,14 @@ Json = Any
 @contextlib.contextmanager
 def serving_host(*args: str, cwd: Path, env: Mapping[str, str] | None = None) -> Iterator[Serving]:
     """`tapes serve services` on a free port, from the moment at which it listens."""
-    process = subprocess.Popen(
-        command("serve", "services", "--listen", "127.0.0.1:0", *args),
+    process = started(
+        "serve",
+        "services",
+        "--listen",
+        "127.0.0.1:0",
+        *args,
         cwd=cwd,
-        env=environment(env),
+        env=env,
         stderr=subprocess.PIPE,
     )
     assert process.stderr is not None

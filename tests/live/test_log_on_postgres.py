@@ -14,7 +14,7 @@ import pytest
 
 from tapes.keeping import open_projector, open_store
 from tapes.opening import Where
-from tests.commands import PATIENCE_S, command, environment, typed
+from tests.commands import PATIENCE_S, started, typed
 from tests.ingest.payloads import payload
 from tests.postgres import Postgres
 
@@ -26,10 +26,12 @@ def everything(folder: Path, env: dict[str, str]) -> Iterator[tuple[Any, dict[st
     """`tapes serve` as a process, and the addresses at which it listens."""
     listen = [f"--{name}-listen=127.0.0.1:0" for name in ("api", "proxy", "ingest")]
     with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(
-            command("serve", "--json", *listen),
+        process = started(
+            "serve",
+            "--json",
+            *listen,
             cwd=folder,
-            env=environment(env),
+            env=env,
             stdout=subprocess.PIPE,
             stderr=log,
         )
