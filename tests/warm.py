@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -109,18 +110,20 @@ def _imported(_owner: int, environ: tuple[tuple[str, str], ...]) -> _Imported:
     return _Imported(dict(environ))
 
 
+_CHILD = signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
+# As `Popen` has them: the read and the write end of a pipe for each stream, or -1.
+_PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+_OURS = ("p2cread", "c2pwrite", "errwrite")
+
+
 class Warm(subprocess.Popen[Any]):
     """`Popen` of a command of `tapes`: `args` are its words."""
 
-    def _execute_child(self, args: Any, *more: Any) -> None:
-        folder, environ = more[4], more[5]
-        inner_in, outer_in, outer_out, inner_out, outer_err, inner_err = more[9:15]
-        files = [
-            number if given == -1 else given
-            for number, given in enumerate((inner_in, inner_out, inner_err))
-        ]
-        started = tuple(sorted(read_at_the_start(environ).items()))
-        forks = _imported(os.getpid(), started).fork
-        self.pid = forks(list(args), os.fspath(folder), dict(environ), files)
+    def _execute_child(self, *given: Any) -> None:
+        told = _CHILD.bind(self, *given).arguments
+        files = [usual if told[name] == -1 else told[name] for usual, name in enumerate(_OURS)]
+        environ = dict(told["env"])
+        forks = _imported(os.getpid(), tuple(sorted(read_at_the_start(environ).items()))).fork
+        self.pid = forks(list(told["args"]), os.fspath(told["cwd"]), environ, files)
         self._child_created = True
-        self._close_pipe_fds(inner_in, outer_in, outer_out, inner_out, outer_err, inner_err)  # type: ignore[attr-defined]  # its own
+        self._close_pipe_fds(*(told[name] for name in _PIPES))  # type: ignore[attr-defined]
