@@ -207,6 +207,7 @@ def test_another_order_begins_at_its_top_and_its_head_keeps_the_focus(
     page.get_by_role("row").nth(1).wait_for()
     rows = page.locator(".virtual")
     rows.evaluate("(rows) => { rows.scrollTop = 700; }")
+    drawn(page)  # and what listens to it has heard of it
     page.get_by_role("button", name="Duration").focus()
     with page.expect_response("**/v1/spans?*sort=duration_ns*"):
         page.keyboard.press("Enter")
@@ -217,8 +218,7 @@ def test_another_order_begins_at_its_top_and_its_head_keeps_the_focus(
     assert page.evaluate("document.activeElement.dataset.column") == "duration"
     page.go_back()
     expect(head).to_have_attribute("aria-sort", "none")
-    drawn(page)
-    assert rows.evaluate("(rows) => rows.scrollTop") == 700
+    page.wait_for_function("document.querySelector('.virtual').scrollTop === 700")
 
 
 def test_what_spans_say_is_not_asked_for_where_there_are_none(
