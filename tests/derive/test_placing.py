@@ -1,10 +1,7 @@
 """Where calls hang: traces, lanes, seams and side calls."""
 
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -24,6 +21,7 @@ from tests.derive.talks import (
     span,
     with_thread,
 )
+from tests.steps import steps_of
 from tests.turns import (
     SECOND,
     assistant,
@@ -164,24 +162,6 @@ def test_the_same_question_asked_again_is_a_trace_of_its_own() -> None:
     assert span(made, "llm_r2").input == ({"type": "text", "text": "hi"},)
 
 
-def steps(work: Callable[[], object]) -> int:
-    """How many lines of code run: what takes longer runs more of them, on any machine."""
-    count = 0
-
-    def counting(*_: Any) -> Any:
-        nonlocal count
-        count += 1
-        return counting
-
-    before = sys.gettrace()
-    sys.settrace(counting)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
-
-
 def agents(number: int, evidence: str) -> list[RawTurn]:
     """So many sub-agents, asked for by one answer, and what tells where they hang."""
     same = evidence == "the same words"
@@ -216,7 +196,7 @@ def agents(number: int, evidence: str) -> list[RawTurn]:
 )
 def test_to_place_agents_takes_as_long_as_there_are_many(evidence: str) -> None:
     few, many = (partial(derive, agents(number, evidence)) for number in (10, 60))
-    assert steps(many) < 6 * steps(few) * 1.2
+    assert steps_of(many) < 6 * steps_of(few) * 1.2
 
 
 BROKE_IN = "[Request interrupted by user for tool use]"
