@@ -1,17 +1,21 @@
 """What SQLite does with its files."""
 
 import base64
+import gc
 import os
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tapes.errors import UnavailableStore
 from tapes.projector import Projector
 from tapes.store.sqlite import open_sqlite
+from tests.openfiles import open_below
 from tests.proxies import PATIENCE_S
 from tests.tape.faults import without_rights
 from tests.turns import chat, said
@@ -61,6 +65,35 @@ def test_a_file_that_goes_while_it_is_written_to_keeps_no_turn(tmp_path: Path) -
     with pytest.raises(UnavailableStore, match="deleted"), store.database.writing():
         (tmp_path / "t.db").unlink()
     store.close()
+
+
+def test_whoever_writes_as_the_log_closes_writes_to_the_end(tmp_path: Path) -> None:
+    """SQLite itself ends the whole process where a connection closes in the middle of its work."""
+    database = open_sqlite(tmp_path / "t.db").database
+    inside, closed = threading.Event(), threading.Event()
+
+    def wait() -> bool:
+        inside.set()
+        return closed.wait(PATIENCE_S)
+
+    def write() -> bool:
+        with database.writing() as connection:
+            held: Any = connection.connection.driver_connection
+            held.create_function("wait", 0, wait)
+            waited = bool(connection.exec_driver_sql("SELECT wait()").scalar())
+            connection.exec_driver_sql("CREATE TABLE written (x)")
+            return waited
+
+    with ThreadPoolExecutor(1) as writer:
+        written = writer.submit(write)
+        assert inside.wait(PATIENCE_S)
+        database.close()
+        closed.set()
+        assert written.result(PATIENCE_S)
+    with closing(sqlite3.connect(tmp_path / "t.db")) as reader:
+        assert reader.execute("SELECT count(*) FROM written").fetchone() == (0,)
+    gc.collect()
+    assert open_below(tmp_path) == 0
 
 
 def test_whoever_reads_for_long_makes_no_writer_wait_for_the_wiping_of_the_file(

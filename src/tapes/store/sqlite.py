@@ -28,7 +28,6 @@ from sqlalchemy import (
     Engine,
     Integer,
     QueuePool,
-    StaticPool,
     Text,
     case,
     cast,
@@ -97,8 +96,8 @@ class SqliteDatabase(Database):
         self._pid = os.getpid()
         self._way = _way_to_read(self.path)
         self._file: tuple[int, int] | None = None  # which one was opened
-        self._readers = self._engine(QueuePool, read_only=True)
-        self._writer = self._engine(StaticPool, read_only=False)
+        self._readers = self._engine(_READERS, read_only=True)
+        self._writer = self._engine(1, read_only=False)
         self.dialect = self._writer.dialect
 
     def _here(self) -> None:
@@ -130,13 +129,14 @@ class SqliteDatabase(Database):
                 "name another file; this one is left as it is",
             )
 
-    def _engine(self, pool: type[Any], *, read_only: bool) -> Engine:
-        sizes = {} if pool is StaticPool else {"pool_size": _READERS, "max_overflow": 16}
+    def _engine(self, kept: int, *, read_only: bool) -> Engine:
+        """Of the pools, this one leaves a connection open that somebody works with as it closes."""
         engine = create_engine(
             "sqlite+pysqlite://",
             creator=lambda: self._connect(read_only=read_only),
-            poolclass=pool,
-            **sizes,
+            poolclass=QueuePool,
+            pool_size=kept,
+            max_overflow=16,
         )
         begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
         event.listen(
@@ -347,7 +347,10 @@ class SqliteDatabase(Database):
         return tuple(line for line in said if line != "ok")
 
     def close(self) -> None:
-        """Let go of all connections; whoever closes last leaves a single file."""
+        """Let go of all connections; whoever closes last leaves a single file.
+
+        Whoever reads or writes just now does so to the end, and his connection goes with him.
+        """
         if self._pid == os.getpid():
             self._readers.dispose()
             self._writer.dispose()

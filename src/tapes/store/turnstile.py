@@ -21,6 +21,7 @@ class Turnstile:
         self._path = path
         self._mutex = threading.Lock()
         self._file = -1
+        self._closes = False
         _all.add(self)
 
     @contextmanager
@@ -30,13 +31,24 @@ class Turnstile:
             if self._file < 0:
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._closes = False
             try:
                 yield
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
+                if self._closes:
+                    self._let_go()
 
     def close(self) -> None:
-        """Let go of the lock file."""
+        """Let go of the lock file, at the end of the turn that somebody may have. Never waits."""
+        self._closes = True
+        if self._mutex.acquire(blocking=False):
+            try:
+                self._let_go()
+            finally:
+                self._mutex.release()
+
+    def _let_go(self) -> None:
         if self._file >= 0:
             os.close(self._file)
         self._file = -1
@@ -44,7 +56,7 @@ class Turnstile:
     def in_child(self) -> None:
         """After a fork: the parent's lock is the parent's, and must not live on in this process."""
         self._mutex = threading.Lock()
-        self.close()
+        self._let_go()
 
 
 _all: "weakref.WeakSet[Turnstile]" = weakref.WeakSet()
