@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from tapes.access import token_hash
 from tapes.api.keys import Keys
@@ -62,6 +64,15 @@ def test_services_and_the_api_are_one_document_behind_one_gate(tmp_path: Path) -
         assert "Problem" in document["components"]["schemas"]
         assert client.get("/v1/cassettes").json()["cassettes"] == []
         assert client.get("/v1/sessions").json()["items"] == []
+
+
+@pytest.mark.row("D4")
+def test_the_apis_own_document_is_openapi_3_1_also_beside_services(tmp_path: Path) -> None:
+    with mounted(tmp_path, Keys()) as client:
+        own, merged = (client.get(path).json() for path in ("/openapi.json", "/openapi"))
+    validate(own, cls=OpenAPIV31SpecValidator)
+    assert "/v1/cassettes" not in own["paths"]
+    assert own["paths"].keys() < merged["paths"].keys()
 
 
 def test_a_web_page_of_somebody_else_reaches_neither(tmp_path: Path) -> None:

@@ -178,9 +178,14 @@ def _add_pages(app: FastAPI, document: Callable[[], dict[str, Json]]) -> None:
         text = log_lines(counts) if caller.guest else core.metrics.text(counts)
         return Response(text, media_type=TEXT)
 
+    @app.get("/openapi.json", tags=["server"], response_model=dict[str, Any])
+    def own_document(request: Request) -> Response:
+        """The document of the read API itself, in OpenAPI 3.1."""
+        return reply(request, document())
+
     @app.get("/openapi", tags=["server"], response_model=dict[str, Any])
     def openapi(request: Request) -> Response:
-        """This document; merged with those of services where there are any."""
+        """This document; in OpenAPI 3.0.3 in one with those of services, where they are served."""
         return reply(request, document())
 
 
