@@ -4,6 +4,7 @@ import gc
 import itertools
 import os
 import shutil
+import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,11 @@ from tests.suites import Suite
 collect_ignore = ["data"]  # suites that tests run in a pytest of their own
 _numbers = itertools.count()
 SETTINGS = ("CASSETTE_", "TAPES_", "DEMO_LIVE")
+
+
+def pytest_configure() -> None:
+    """What a shell starts in the background is deaf to an interrupt, and so would all it starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)

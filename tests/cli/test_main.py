@@ -108,7 +108,6 @@ def test_a_reader_that_has_gone_ends_it_quietly(tmp_path: Path) -> None:
 def test_an_interrupt_ends_it_quietly(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys, click\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in the background
         "from tapes.cli import main\n"
         "import tapes.cli.tape as commands\n"
         "commands.verify_tape = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
