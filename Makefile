@@ -24,7 +24,7 @@ demo: $(READY) ## the main job: a recorded conversation replayed through a real 
 # files durably: in memory where there is room (4 GB), it takes half the time.
 CHOSEN = -m "not long"
 WORKERS = $$(( $$(getconf _NPROCESSORS_ONLN) * 2 ))
-test: $(READY) ## the tests, but for two dozen long ones
+test: $(READY) ## the tests, but for those that take long
 	@if [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR==2 {print $$4}')" -gt 4000000 ] 2>/dev/null; \
 		then export TMPDIR=/dev/shm; fi; $(BIN)/python -m pytest -n $(WORKERS) $(CHOSEN)
 
