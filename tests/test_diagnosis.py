@@ -47,6 +47,26 @@ def refusal(recorded: Said, asked: Said, declared: Declared | None = None) -> An
     return verdict.error
 
 
+def test_a_month_that_a_tool_tells_is_a_date_and_no_other_list_of_tools() -> None:
+    """So Claude Code describes its search: on the first of a month every call would miss."""
+
+    def told(month: str, day: str) -> Said:
+        about = f"Search the web. The current month is {month} - use this in queries."
+        return changed(system=f"Today is {day}.", tools=[{"name": "s", "description": about}])
+
+    error = refusal(told("November 2026", "2026-11-30"), told("May 2027", "2027-05-01"))
+    said = str(error)
+    assert "tools[0].description holds a month: recorded November 2026, asked May 2027" in said
+    assert "another list of tools" not in said
+    assert said.count("[[vary]]") == 2
+
+
+def test_a_word_that_only_begins_like_a_month_is_none() -> None:
+    error = refusal(changed(user="Is the Market 2026 up?"), changed(user="Is the Junta 2026 up?"))
+    assert "likely" not in str(error)
+    assert "[[vary]]" not in str(error)
+
+
 def test_a_request_that_names_no_model_asks_for_no_other() -> None:
     error = refusal(ASKED, {name: value for name, value in ASKED.items() if name != "model"})
     assert "model" in str(error)
@@ -67,6 +87,11 @@ def test_a_request_that_names_no_model_asks_for_no_other() -> None:
             changed(tools=[{"function": {"name": "weather"}}, {"function": {"name": "maps"}}]),
             "tools",
             "another list of tools (added: maps; gone: search)",
+        ),
+        (
+            changed(tools=[{"function": {"name": "weather"}}, {"function": {"name": "May 2026"}}]),
+            "tools",
+            "another list of tools (added: May 2026; gone: search)",
         ),
         (
             changed(tools=ASKED["tools"][::-1]),

@@ -1,6 +1,8 @@
 """What users declare to vary."""
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapes.errors import BadRule
+from tapes.project import declared_for
 from tapes.varying import Rule, vary_json, vary_text
 from tests.strategies import JSON, TEXT
 
@@ -122,3 +125,70 @@ def test_a_rule_that_cannot_be_read_is_named(declared: dict[str, Any], what: str
     with pytest.raises(BadRule, match=rf"tapes\.toml: \[\[vary\]\] 1.*{what}") as caught:
         Rule.of(declared, "tapes.toml: [[vary]] 1")
     assert caught.value.remedy
+
+
+# --- what the page on `tapes run` declares for agents -------------------------------------------
+
+CLAUDE = """# Memory
+You have a memory at `{home}/.claude/projects/{folder}/memory/`. It is kept.
+# Environment
+ - Primary working directory: {folder}
+ - Is a git repository: {git}
+ - Platform: {system}
+ - OS Version: {system} 6
+ - You are powered by one model.
+
+gitStatus: This is the git status at the start of the conversation.
+
+Recent commits:
+{commit}"""
+CODEX = """<environment_context>
+  <cwd>{folder}</cwd>
+  <current_date>{day}</current_date>
+  <timezone>{zone}</timezone>
+</environment_context>"""
+
+
+def of_agents(**told: str) -> list[dict[str, object]]:
+    """What both agents put around one prompt, each in its place."""
+    reminder = (
+        f"Contents of {told['folder']}/CLAUDE.md (instructions)\nToday's date is {told['day']}."
+    )
+    search = f"Searches. The current month is {told['month']} - use this."
+    claude = {
+        "system": [{"type": "text", "text": CLAUDE.format(**told)}],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": reminder}]}],
+        "tools": [{"name": "WebSearch", "description": search}],
+        "metadata": {"user_id": told["commit"]},
+    }
+    skills = f"- `r0` = `{told['home']}/skills`\n- one skill"
+    codex = {
+        "input": [
+            {"role": "developer", "content": [{"type": "input_text", "text": skills}]},
+            {"role": "user", "content": [{"type": "input_text", "text": CODEX.format(**told)}]},
+        ],
+        "prompt_cache_key": told["commit"],
+    }
+    return [claude, codex]
+
+
+def test_agents_ask_the_same_on_another_day_and_machine_with_the_rules_of_the_page(
+    tmp_path: Path,
+) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "run.md").read_text()
+    blocks = re.findall(r"^```toml tapes.toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "tapes.toml").write_text("\n".join(blocks))
+    rules = declared_for(tmp_path / "t.jsonl").rules
+    here = of_agents(
+        home="/home/me", folder="/home/me/shop", git="true", system="linux", zone="Etc/UTC",
+        day="2026-11-30", month="November 2026", commit="a1 One",
+    )  # fmt: skip
+    there = of_agents(
+        home="/Users/ci", folder="/builds/7", git="false", system="darwin", zone="Europe/Oslo",
+        day="2027-05-01", month="May 2027", commit="b2 Two",
+    )  # fmt: skip
+    for one, other in zip(here, there, strict=True):
+        assert one != other
+        assert vary_json(one, rules)[0] == vary_json(other, rules)[0]
+        kept = json.dumps(vary_json(one, rules)[0])
+        assert all(words in kept for words in ("one model", "Searches")) or "one skill" in kept

@@ -14,7 +14,7 @@ Knows nothing of tapes or modes.
 import difflib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
@@ -106,7 +106,7 @@ def diagnose(
 ) -> Diagnosis:
     """What the differences from the nearest recording come from."""
     found = [_Difference(difference) for difference in near.differences]
-    causes = [*_in_all(request, near.exchange.request, near.differences)]
+    causes = [*_in_all(request, near.exchange.request, found)]
     seen = {cause.place for cause in causes}
     for one in found:
         cause = one.cause()
@@ -156,7 +156,10 @@ def _toml(rule: Rule) -> str:
 
 # --- one place --------------------------------------------------------------------------------
 
-_MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+_MONTH = (
+    "(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
+    "|Sep(?:t(?:ember)?)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
+)
 _DAY = "(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day,? )?"
 _CLOCK = r"\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?"
 # What changes by itself: what it is, the word that stands for it, how it looks; the longer first.
@@ -166,6 +169,7 @@ _MOVING = (
     ("a date", "DATE", rf"{_DAY}{_MONTH} \d{{1,2}},? \d{{4}}"),
     ("a date", "DATE", rf"{_DAY}\d{{1,2}}\.? {_MONTH} \d{{4}}"),
     ("a date", "DATE", r"\d{1,2}/\d{1,2}/\d{4}"),
+    ("a month", "MONTH", rf"\b{_MONTH} \d{{4}}\b"),
     ("a time", "TIME", rf"{_CLOCK}(?: ?[AaPp][Mm])?"),
     ("a random id", "ID", r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"),
     ("a random id", "ID", r"[a-z]{2,12}[_-](?=[A-Za-z]*\d)[A-Za-z0-9]{6,}"),
@@ -223,6 +227,11 @@ class _Difference:
         old, new = _first_other(pattern, recorded, asked)
         kind = {"a random id": "random id", "a temporary path": "path"}.get(what, "time")
         return Cause(kind, self.place, f"{self.place} holds {what}: recorded {old}, asked {new}")
+
+    @property
+    def moves(self) -> bool:
+        """Whether only what changes by itself differs, such as a date."""
+        return self._moving is not None
 
     @cached_property
     def _moving(self) -> tuple[str, str, str] | None:
@@ -287,20 +296,24 @@ def _same_json(one: str, other: str) -> bool:
 
 
 def _in_all(
-    request: Request | Json, recorded: Request | Json, found: tuple[Difference, ...]
+    request: Request | Json, recorded: Request | Json, found: Sequence[_Difference]
 ) -> Iterator[Cause]:
     """Causes that several places show together: the tools, the order, the length of a talk."""
     asked, before = request_json(request), request_json(recorded)
     if not isinstance(asked, dict) or not isinstance(before, dict):
         return
-    for name in dict.fromkeys(re.split(r"[.\[]", one.place)[0] for one in found):
+    below: dict[str, list[_Difference]] = {}
+    for one in found:
+        below.setdefault(re.split(r"[.\[]", one.place)[0], []).append(one)
+    for name, differences in below.items():
         new, old = asked.get(name), before.get(name)
         if not isinstance(new, list) or not isinstance(old, list) or new == old:
             continue
         if sorted(map(_dumped, new)) == sorted(map(_dumped, old)):
             yield Cause("order", name, f"{name} has the same {len(new)} parts in another order")
         elif name in ("tools", "functions"):
-            yield _of_tools(name, new, old)
+            if not all(one.moves for one in differences):
+                yield _of_tools(name, new, old)
         elif len(new) != len(old) and new[: len(old)] == old[: len(new)]:
             more, what = len(new) - len(old), "more" if len(new) > len(old) else "fewer"
             yield Cause("length", name, f"{name} has {abs(more)} {what} than the recording")

@@ -136,6 +136,24 @@ def test_a_websocket_is_refused_but_when_passing_on() -> None:
     assert b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" in passed.lines
 
 
+@pytest.mark.parametrize("base", ["/anthropic", "/anthropic/", "/anthropic/gateway"])
+def test_what_only_opens_a_connection_costs_no_call_and_is_no_miss(base: str) -> None:
+    start = f"HEAD {base} HTTP/1.1".encode()
+    found = noted(start=start)
+    assert status_of(found) == 200
+    assert isinstance(found, Fixed)
+    assert found.refused is None
+    assert isinstance(noted(start=start, mode=ProxyMode.PASS), Asked)
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["GET /anthropic/", "HEAD /anthropic/v1/models", "HEAD /anthropic/?a=1", "HEAD /openai/"],
+)
+def test_every_other_request_is_a_call(start: str) -> None:
+    assert isinstance(noted(start=f"{start} HTTP/1.1".encode()), Asked)
+
+
 def test_passing_on_needs_no_tape() -> None:
     assert asked(mode=ProxyMode.PASS, shelf=Shelf()).cassette is None
     assert status_of(noted(shelf=Shelf())) == 400

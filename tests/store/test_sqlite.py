@@ -4,6 +4,8 @@ import base64
 import gc
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -58,6 +60,34 @@ def test_nothing_is_acknowledged_into_a_file_that_is_gone(tmp_path: Path, instea
         assert told.value.remedy.startswith("start this again")
     assert file.exists() is instead
     store.close()
+
+
+_LOOK = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+print(connection.execute("SELECT count(*) FROM raw_turns").fetchone()[0])
+connection.close()
+"""
+
+
+def test_a_log_that_one_program_opens_twice_keeps_what_comes_after_another_looked(
+    tmp_path: Path,
+) -> None:
+    """Who closes a descriptor of the file gives up every lock that his process has on it."""
+    file = tmp_path / "t.db"
+
+    def looked() -> int:
+        command = [sys.executable, "-I", "-S", "-c", _LOOK, str(file)]
+        return int(subprocess.run(command, check=True, capture_output=True).stdout)
+
+    first = open_sqlite(file)
+    first.append([chat(1, [said("user", "one")], "ok")])
+    second = open_sqlite(file)
+    assert looked() == 1
+    first.append([chat(2, [said("user", "two")], "ok")])
+    assert looked() == 2
+    first.close()
+    second.close()
 
 
 def test_a_file_that_goes_while_it_is_written_to_keeps_no_turn(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 import json
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tapes.tape.finding import find_tapes, glance_at
+from tapes.tape.kinds import open_tape
 from tests.making import KINDS, assorted, call, chat, tape_in
 
 
@@ -23,6 +26,33 @@ def test_tapes_of_every_kind_are_found_and_other_files_are_not(in_tmp_path: Path
     tape_in(Path(".tapes"), "jsonl", [call("hidden")], "hidden")
     found = list(find_tapes("."))
     assert sorted(found) == sorted(str(Path(path)) for path in wanted)
+
+
+_LOOK = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+print(connection.execute("SELECT count(*) FROM exchanges").fetchone()[0])
+connection.close()
+"""
+
+
+def test_a_search_for_tapes_leaves_one_that_is_open_its_locks(tmp_path: Path) -> None:
+    """Without them another process takes its log away, and what is recorded then is lost."""
+    file = tmp_path / "t.db"
+
+    def looked() -> int:
+        command = [sys.executable, "-I", "-S", "-c", _LOOK, str(file)]
+        return int(subprocess.run(command, check=True, capture_output=True).stdout)
+
+    tape = open_tape(file)
+    tape.append(call("one"))
+    (tmp_path / "theirs.db-shm").touch()
+    (tmp_path / "theirs.db").write_bytes(b"no database")
+    assert list(find_tapes(tmp_path)) == [str(file)]
+    assert looked() == 1
+    tape.append(call("two"))
+    assert looked() == 2
+    tape.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)

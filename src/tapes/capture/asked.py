@@ -164,6 +164,8 @@ def _asked(
             lambda more: answer(426, "no-websocket", told(what, more), route.dialect),
             BadSetting(what),
         )
+    if not passes and _only_connects(request, route):
+        return Fixed(lambda _: _CONNECTED)
     origin = Origin(route.upstream.host, route.upstream.port, route.upstream.tls)
     lines = [
         f"{request.method.decode()} {route.target} HTTP/1.1".encode("latin-1"),
@@ -203,6 +205,19 @@ def _asked(
         pace=pace,
         seed=seed,
     )
+
+
+_CONNECTED = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+
+def _only_connects(request: RequestHead, route: Route) -> bool:
+    """Whether it is the HEAD with which Claude Code opens its connection before it has a prompt.
+
+    It says nothing and waits for no answer: on a tape it would cost a live call, and a tape that
+    was made without it would refuse it.
+    """
+    is_base = "/v1/" not in route.target and "?" not in route.target
+    return request.method == b"HEAD" and route.dialect is Dialect.ANTHROPIC and is_base
 
 
 def _sample(text: str | None) -> int | None:

@@ -8,6 +8,9 @@ Rule 4: a file that was deleted, or had another put in its place, while it was o
         what is written to it is gone when the last who has it open ends.
 Rule 5: words are found by an index of SQLite's own (FTS5) that keeps terms and no text.
 Rule 6: a file that may only be read is read: a copy on a read-only disk, a log of somebody else.
+Rule 7: a log that is there is opened by SQLite alone. Who opens and closes it otherwise gives up
+        all locks that this process has on it: another process then takes the write-ahead log away
+        as if it were the last, and what is written from then on is lost.
 
 Knows nothing of what is kept.
 """
@@ -89,7 +92,8 @@ class SqliteDatabase(Database):
         with suppress(OSError):  # what is wrong shows when the file is opened
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
             # What is said to models is for nobody else; SQLite's own files beside it follow suit.
-            os.close(os.open(self.path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            new = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            os.close(os.open(self.path, new, 0o600))
         self._begin()
 
     def _begin(self) -> None:
@@ -112,16 +116,17 @@ class SqliteDatabase(Database):
     def _require_ours(self) -> None:
         if not os.path.exists(self.path) or os.path.getsize(self.path) == 0:
             return
-        if not _begins_as_database(self.path):
-            raise UnreadableStore(
-                f"{self.name} is no database",
-                "name another file; this one is left as it is. If it was a log, take its backup",
-            )
         try:
             with closing(_connected(self.path, _way_to_read(self.path))) as connection:
                 (application,) = connection.execute("PRAGMA application_id").fetchone()
                 (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error as error:
+            if "not a database" in str(error) and not _begins_as_database(self.path):
+                raise UnreadableStore(
+                    f"{self.name} is no database",
+                    "name another file; this one is left as it is. If it was a log, take its"
+                    " backup",
+                ) from error
             raise self._error(error) from error
         if application != APPLICATION and tables:
             raise UnreadableStore(

@@ -9,6 +9,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,6 +72,8 @@ def _is_answer(name: str) -> bool:
 
 def _looks_like_tape(path: Path) -> bool:
     """Whether a file is a tape, and not somebody's other data of the same name."""
+    if os.path.exists(f"{path}-shm"):
+        return _has_tables_of_tape(path)
     try:
         with path.open("rb") as file:
             head = file.read(64 * 1024)
@@ -84,6 +87,21 @@ def _looks_like_tape(path: Path) -> bool:
     if not head.startswith(b"SQLite format 3\0"):
         return False
     return b"CREATE TABLE exchanges" in head and b"CREATE TABLE blobs" in head
+
+
+def _has_tables_of_tape(path: Path) -> bool:
+    """Whether a database that is in use is a tape.
+
+    SQLite itself looks: to open and close the file otherwise would let go of all locks that this
+    process has on it.
+    """
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as found,
+    ):
+        tables = {name for (name,) in found.execute("SELECT name FROM sqlite_master")}
+        return {"exchanges", "blobs"} <= tables
+    return False
 
 
 def glance_at(path: str) -> Glance:
