@@ -4,6 +4,8 @@ import base64
 import gc
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -35,6 +37,45 @@ def test_a_log_that_grew_while_somebody_read_is_given_back_to_the_disk(tmp_path:
         store.append([chat(number, [said("user", "short")], "ok")])
     assert os.path.getsize(f"{file}-wal") <= 17_000_000
     store.close()
+
+
+READ_AND_CLOSE = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+print(connection.execute("SELECT count(*) FROM raw_turns").fetchone()[0])
+connection.close()
+"""
+
+
+def turns_that_another_process_sees(file: Path) -> int:
+    """It closes the file as well, and takes the write-ahead log away where it is the last."""
+    told = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", READ_AND_CLOSE, file],
+        capture_output=True,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    return int(told.stdout)
+
+
+@pytest.mark.row("D2", "D7")
+def test_a_log_that_one_process_opens_twice_stays_open_for_all_others(tmp_path: Path) -> None:
+    file = tmp_path / "t.db"
+    with closing(open_sqlite(file)) as store:
+        store.append([chat(1, [said("user", "first")], "ok")])
+        open_sqlite(file).close()
+        with closing(open_sqlite(file)):
+            assert turns_that_another_process_sees(file) == 1
+            store.append([chat(2, [said("user", "second")], "ok")])
+            assert turns_that_another_process_sees(file) == 2
+
+
+def test_a_new_log_is_its_owners_alone_and_leaves_no_file_beside(tmp_path: Path) -> None:
+    (tmp_path / "linked.db").symlink_to(tmp_path / "t.db")
+    open_sqlite(tmp_path / "linked.db").close()
+    assert (tmp_path / "t.db").stat().st_mode & 0o777 == 0o600
+    names = {each.name for each in tmp_path.iterdir()}
+    assert names == {"linked.db", "linked.db.lock", "t.db"}
 
 
 @pytest.mark.parametrize("instead", [False, True], ids=["deleted", "replaced"])
