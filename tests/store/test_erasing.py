@@ -171,6 +171,26 @@ def test_retention_takes_the_oldest_and_leaves_what_is_pinned(store: SqlStore) -
     assert list(Projector(store).check()) == []
 
 
+def test_retention_by_size_keeps_the_newest_without_a_gap(store: SqlStore) -> None:
+    large = " ".join(str(n * n) for n in range(3000))
+    talks = [talk(f"s{n}", text, first=n * 10 + 1) for n, text in enumerate(("a", large, "b"))]
+    for turns in talks:
+        store.append(turns)
+    Projector(store).drain()
+    project = store.project()
+    oldest, middle, newest = (
+        project.erase([session_of(turns)], reason="size", dry_run=True).bytes for turns in talks
+    )
+    now = time.time_ns()
+    project.set_policy(Policy(max_bytes=oldest + middle + newest))
+    assert project.retain(now=now, dry_run=True).sessions == 0
+    project.set_policy(Policy(max_bytes=oldest + middle + newest - 1))
+    assert project.retain(now=now, dry_run=True).session_ids == (session_of(talks[0]),)
+    project.set_policy(Policy(max_bytes=oldest + newest))  # the middle one leaves no gap to fill
+    project.retain(now=now)
+    assert [listed.session.id for listed in project.sessions().items] == [session_of(talks[2])]
+
+
 @pytest.mark.row("D2")
 def test_a_large_part_goes_with_the_last_session_that_has_it(store: SqlStore) -> None:
     document = "".join(f"line {n * n} of a long document. " for n in range(2000))

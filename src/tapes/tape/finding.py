@@ -24,8 +24,10 @@ from tapes.tape.raw import (
     kind_of_existing,
     open_rows,
 )
+from tapes.tape.sqlite import tables_of
 
-_SUFFIXES = (".jsonl", ".ndjson", ".db", ".sqlite", ".sqlite3")
+_LINES = (".jsonl", ".ndjson")
+_SUFFIXES = (*_LINES, ".db", ".sqlite", ".sqlite3")
 # Folders that are full of files and hold nobody's tapes.
 PASSED_OVER = frozenset(
     {
@@ -71,6 +73,10 @@ def _is_answer(name: str) -> bool:
 
 def _looks_like_tape(path: Path) -> bool:
     """Whether a file is a tape, and not somebody's other data of the same name."""
+    if path.suffix not in _LINES:
+        tables = tables_of(str(path))
+        if tables is not None:
+            return tables >= {"exchanges", "blobs"}
     try:
         with path.open("rb") as file:
             head = file.read(64 * 1024)
@@ -78,7 +84,7 @@ def _looks_like_tape(path: Path) -> bool:
         return True  # its name says so; what is wrong with it, its glance says
     if not head:
         return True
-    if path.suffix in (".jsonl", ".ndjson"):
+    if path.suffix in _LINES:
         first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:4096]
         return first.startswith(b"{") and b'"hash"' in first
     if not head.startswith(b"SQLite format 3\0"):
