@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event, select
+from sqlalchemy import Engine, Table, event, func, select
 
 from tapes.envelope import Envelope
 from tapes.errors import UnknownId
@@ -16,7 +16,7 @@ from tapes.store.base import Correction, Kept, Noun, Policy
 from tapes.store.filters import parse
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
-from tapes.store.tables import metadata, raw_turns
+from tapes.store.tables import blobs, metadata, raw_turns, turn_blobs
 from tests.turns import SECOND, chat, said
 
 CANARY = "CANARY-7f3a-quartz"
@@ -171,6 +171,51 @@ def test_retention_takes_the_oldest_and_leaves_what_is_pinned(store: SqlStore) -
     assert list(Projector(store).check()) == []
 
 
+def test_retention_by_size_keeps_the_newest_without_a_gap(store: SqlStore) -> None:
+    large = " ".join(str(n * n) for n in range(3000))
+    talks = [talk(f"s{n}", text, first=n * 10 + 1) for n, text in enumerate(("a", large, "b"))]
+    for turns in talks:
+        store.append(turns)
+    Projector(store).drain()
+    project = store.project()
+    oldest, middle, newest = (
+        project.erase([session_of(turns)], reason="size", dry_run=True).bytes for turns in talks
+    )
+    now = time.time_ns()
+    project.set_policy(Policy(max_bytes=oldest + middle + newest))
+    assert project.retain(now=now, dry_run=True).sessions == 0
+    project.set_policy(Policy(max_bytes=oldest + middle + newest - 1))
+    assert project.retain(now=now, dry_run=True).session_ids == (session_of(talks[0]),)
+    project.set_policy(Policy(max_bytes=oldest + newest))  # the middle one leaves no gap to fill
+    project.retain(now=now)
+    assert [listed.session.id for listed in project.sessions().items] == [session_of(talks[2])]
+
+
+@pytest.mark.row("D2")
+def test_a_large_part_goes_with_the_last_session_that_has_it(store: SqlStore) -> None:
+    document = "".join(f"line {n * n} of a long document. " for n in range(2000))
+    one, other = (
+        chat(n, [said("user", document)], "read", session=f"s{n}", begins=n * 10) for n in (1, 2)
+    )
+    store.append([one])
+    store.append([other])
+    Projector(store).drain()
+    project = store.project()
+    assert how_many(store, blobs) == 1
+    project.erase([session_of([one])], reason="asked")
+    (left,) = project.stream_turns()
+    assert left.exchange is not None
+    assert left.exchange.request == other.exchange.request  # type: ignore[union-attr]
+    assert store.check() == ()
+    project.erase([session_of([other])], reason="asked")
+    assert (how_many(store, blobs), how_many(store, turn_blobs)) == (0, 0)
+
+
+def how_many(store: SqlStore, table: Table) -> int:
+    with store.database.reading() as connection:
+        return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+
+
 @pytest.mark.row("D2")
 def test_a_turn_that_was_erased_stays_away_however_often_it_comes_at_once(store: SqlStore) -> None:
     turn = chat(1, [said("user", CANARY)], "yes", session="")  # known by its call alone
@@ -181,7 +226,7 @@ def test_a_turn_that_was_erased_stays_away_however_often_it_comes_at_once(store:
     assert [receipt.kept for receipt in store.append([turn, turn])] == [Kept.ERASED] * 2
 
 
-def test_what_a_turn_takes_is_known_after_the_one_it_was_packed_against_is_gone(
+def test_a_turn_is_whole_after_the_one_it_was_packed_against_is_gone(
     store: SqlStore,
 ) -> None:
     first, second, _ = talk("s", " ".join(str(n * n) for n in range(1000)))
@@ -196,6 +241,9 @@ def test_what_a_turn_takes_is_known_after_the_one_it_was_packed_against_is_gone(
         ask = select(raw_turns.c.stored_bytes, raw_turns.c.request, raw_turns.c.rest)
         ((said_bytes, request, rest),) = connection.execute(ask).all()
     assert said_bytes == len(request) + len(rest)
+    (left,) = project.stream_turns()
+    assert left.exchange is not None
+    assert left.exchange.request == second.exchange.request  # type: ignore[union-attr]
 
 
 def test_a_turn_that_is_placed_while_old_ones_are_erased_is_left(store: SqlStore) -> None:

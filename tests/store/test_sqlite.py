@@ -39,6 +39,45 @@ def test_a_log_that_grew_while_somebody_read_is_given_back_to_the_disk(tmp_path:
     store.close()
 
 
+READ_AND_CLOSE = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+print(connection.execute("SELECT count(*) FROM raw_turns").fetchone()[0])
+connection.close()
+"""
+
+
+def turns_that_another_process_sees(file: Path) -> int:
+    """It closes the file as well, and takes the write-ahead log away where it is the last."""
+    told = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", READ_AND_CLOSE, file],
+        capture_output=True,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    return int(told.stdout)
+
+
+@pytest.mark.row("D2", "D7")
+def test_a_log_that_one_process_opens_twice_stays_open_for_all_others(tmp_path: Path) -> None:
+    file = tmp_path / "t.db"
+    with closing(open_sqlite(file)) as store:
+        store.append([chat(1, [said("user", "first")], "ok")])
+        open_sqlite(file).close()
+        with closing(open_sqlite(file)):
+            assert turns_that_another_process_sees(file) == 1
+            store.append([chat(2, [said("user", "second")], "ok")])
+            assert turns_that_another_process_sees(file) == 2
+
+
+def test_a_new_log_is_its_owners_alone_and_leaves_no_file_beside(tmp_path: Path) -> None:
+    (tmp_path / "linked.db").symlink_to(tmp_path / "t.db")
+    open_sqlite(tmp_path / "linked.db").close()
+    assert (tmp_path / "t.db").stat().st_mode & 0o777 == 0o600
+    names = {each.name for each in tmp_path.iterdir()}
+    assert names == {"linked.db", "linked.db.lock", "t.db"}
+
+
 @pytest.mark.parametrize("instead", [False, True], ids=["deleted", "replaced"])
 def test_nothing_is_acknowledged_into_a_file_that_is_gone(tmp_path: Path, instead: bool) -> None:
     file = tmp_path / "t.db"
@@ -60,34 +99,6 @@ def test_nothing_is_acknowledged_into_a_file_that_is_gone(tmp_path: Path, instea
         assert told.value.remedy.startswith("start this again")
     assert file.exists() is instead
     store.close()
-
-
-_LOOK = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1])
-print(connection.execute("SELECT count(*) FROM raw_turns").fetchone()[0])
-connection.close()
-"""
-
-
-def test_a_log_that_one_program_opens_twice_keeps_what_comes_after_another_looked(
-    tmp_path: Path,
-) -> None:
-    """Who closes a descriptor of the file gives up every lock that his process has on it."""
-    file = tmp_path / "t.db"
-
-    def looked() -> int:
-        command = [sys.executable, "-I", "-S", "-c", _LOOK, str(file)]
-        return int(subprocess.run(command, check=True, capture_output=True).stdout)
-
-    first = open_sqlite(file)
-    first.append([chat(1, [said("user", "one")], "ok")])
-    second = open_sqlite(file)
-    assert looked() == 1
-    first.append([chat(2, [said("user", "two")], "ok")])
-    assert looked() == 2
-    first.close()
-    second.close()
 
 
 def test_a_file_that_goes_while_it_is_written_to_keeps_no_turn(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,6 +133,40 @@ def test_whoever_erases_a_session_waits_for_the_worker_that_has_it(database: str
     assert store.project().session(session.session_id) is None
     assert store.project().spans().items == ()
     store.close()
+
+
+def impatient(dsn: str) -> str:
+    """A database that gives an error instead of a long wait for a lock."""
+    return f"{dsn}?options=-c%20lock_timeout%3D2000"
+
+
+@pytest.mark.row("D7")
+def test_workers_on_one_server_share_what_waits_and_none_waits_for_another(database: str) -> None:
+    with (
+        closing(open_postgres(database)) as one,
+        closing(open_postgres(impatient(database))) as two,
+    ):
+        three_chats(one)
+        with (
+            one.take(1, ready_at=LATER, overdue_at=LATER) as first,
+            two.take(10, ready_at=LATER, overdue_at=LATER) as second,
+        ):
+            taken = [each.session_id for each in first.taken + second.taken]
+            assert len(first.taken) == 1
+            assert len(taken) == len(set(taken)) == 3
+
+
+def test_a_failure_of_an_older_state_sets_nothing_aside(store: SqlStore) -> None:
+    three_chats(store)
+    with store.take(1, ready_at=LATER, overdue_at=LATER) as work:
+        (session,) = work.taken
+        with store.turns_of_many(session.org_id, {session.session_id: frozenset()}) as turns_of:
+            name = turns_of(session.session_id)[1][0].envelope.harness_session_id
+        store.append([chat(9, [said("user", "more")], "yes", session=name, begins=50)])
+        work.fail(session, "before the turn that came meanwhile")
+    assert store.counts()["waiting"]["failed"] == 0
+    Projector(store).drain()
+    assert store.project().stats().traces == 4
 
 
 def waits_for_a_lock(store: SqlStore) -> bool:

@@ -2,13 +2,15 @@ import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tapes.tape.finding import find_tapes, glance_at
-from tapes.tape.kinds import open_tape
+from tapes.tape.sqlite import SqliteTape
 from tests.making import KINDS, assorted, call, chat, tape_in
+from tests.proxies import PATIENCE_S
 
 
 def test_tapes_of_every_kind_are_found_and_other_files_are_not(in_tmp_path: Path) -> None:
@@ -28,31 +30,26 @@ def test_tapes_of_every_kind_are_found_and_other_files_are_not(in_tmp_path: Path
     assert sorted(found) == sorted(str(Path(path)) for path in wanted)
 
 
-_LOOK = """
+READ_AND_CLOSE = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1])
-print(connection.execute("SELECT count(*) FROM exchanges").fetchone()[0])
+connection.execute("SELECT * FROM exchanges").fetchall()
 connection.close()
 """
 
 
-def test_a_search_for_tapes_leaves_one_that_is_open_its_locks(tmp_path: Path) -> None:
-    """Without them another process takes its log away, and what is recorded then is lost."""
-    file = tmp_path / "t.db"
-
-    def looked() -> int:
-        command = [sys.executable, "-I", "-S", "-c", _LOOK, str(file)]
-        return int(subprocess.run(command, check=True, capture_output=True).stdout)
-
-    tape = open_tape(file)
-    tape.append(call("one"))
-    (tmp_path / "theirs.db-shm").touch()
-    (tmp_path / "theirs.db").write_bytes(b"no database")
-    assert list(find_tapes(tmp_path)) == [str(file)]
-    assert looked() == 1
-    tape.append(call("two"))
-    assert looked() == 2
-    tape.close()
+def test_a_tape_that_is_recorded_to_stays_open_for_others_when_tapes_are_looked_for(
+    tmp_path: Path,
+) -> None:
+    path = tape_in(tmp_path, "sqlite", [call("one")])
+    with closing(SqliteTape(path)) as tape:
+        tape.append(call("two"))
+        assert list(find_tapes(tmp_path)) == [path]
+        another = [sys.executable, "-I", "-S", "-c", READ_AND_CLOSE, path]
+        subprocess.run(another, check=True, timeout=PATIENCE_S)
+        assert Path(f"{path}-wal").exists()
+        tape.append(call("three"))
+    assert glance_at(path).exchanges == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)

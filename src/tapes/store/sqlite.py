@@ -8,15 +8,16 @@ Rule 4: a file that was deleted, or had another put in its place, while it was o
         what is written to it is gone when the last who has it open ends.
 Rule 5: words are found by an index of SQLite's own (FTS5) that keeps terms and no text.
 Rule 6: a file that may only be read is read: a copy on a read-only disk, a log of somebody else.
-Rule 7: a log that is there is opened by SQLite alone. Who opens and closes it otherwise gives up
-        all locks that this process has on it: another process then takes the write-ahead log away
-        as if it were the last, and what is written from then on is lost.
+Rule 7: nobody but SQLite opens the file. Where a process closes one, the system forgets all locks
+        that it has there, those of SQLite too: another process would then take itself for the last,
+        and take the write-ahead log away from whoever still writes to it.
 
 Knows nothing of what is kept.
 """
 
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from glob import escape, glob
@@ -91,9 +92,7 @@ class SqliteDatabase(Database):
         self._require_ours()
         with suppress(OSError):  # what is wrong shows when the file is opened
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-            # What is said to models is for nobody else; SQLite's own files beside it follow suit.
-            new = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            os.close(os.open(self.path, new, 0o600))
+            _make_for_its_owner(os.path.realpath(self.path))
         self._begin()
 
     def _begin(self) -> None:
@@ -121,7 +120,10 @@ class SqliteDatabase(Database):
                 (application,) = connection.execute("PRAGMA application_id").fetchone()
                 (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error as error:
-            if "not a database" in str(error) and not _begins_as_database(self.path):
+            # Only now: whoever has it open cannot use it either (rule 7).
+            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB and not _begins_as_database(
+                self.path
+            ):
                 raise UnreadableStore(
                     f"{self.name} is no database",
                     "name another file; this one is left as it is. If it was a log, take its"
@@ -368,6 +370,22 @@ def _file_at(path: str) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return found.st_dev, found.st_ino
+
+
+def _make_for_its_owner(path: str) -> None:
+    """An empty file, where there is none. Raises OSError.
+
+    What is said to models is for nobody else; SQLite's own files beside it follow suit. It was
+    closed before it has its name: by then nobody has a lock on it (rule 7).
+    """
+    if os.path.exists(path):
+        return
+    new = f"{path}.{os.getpid()}-{threading.get_ident()}.new"
+    os.close(os.open(new, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    try:
+        os.link(new, path)
+    finally:
+        os.unlink(new)
 
 
 def _may_only_read(path: str) -> bool:

@@ -9,7 +9,6 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,8 +24,10 @@ from tapes.tape.raw import (
     kind_of_existing,
     open_rows,
 )
+from tapes.tape.sqlite import tables_of
 
-_SUFFIXES = (".jsonl", ".ndjson", ".db", ".sqlite", ".sqlite3")
+_LINES = (".jsonl", ".ndjson")
+_SUFFIXES = (*_LINES, ".db", ".sqlite", ".sqlite3")
 # Folders that are full of files and hold nobody's tapes.
 PASSED_OVER = frozenset(
     {
@@ -72,8 +73,10 @@ def _is_answer(name: str) -> bool:
 
 def _looks_like_tape(path: Path) -> bool:
     """Whether a file is a tape, and not somebody's other data of the same name."""
-    if os.path.exists(f"{path}-shm"):
-        return _has_tables_of_tape(path)
+    if path.suffix not in _LINES:
+        tables = tables_of(str(path))
+        if tables is not None:
+            return tables >= {"exchanges", "blobs"}
     try:
         with path.open("rb") as file:
             head = file.read(64 * 1024)
@@ -81,27 +84,12 @@ def _looks_like_tape(path: Path) -> bool:
         return True  # its name says so; what is wrong with it, its glance says
     if not head:
         return True
-    if path.suffix in (".jsonl", ".ndjson"):
+    if path.suffix in _LINES:
         first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:4096]
         return first.startswith(b"{") and b'"hash"' in first
     if not head.startswith(b"SQLite format 3\0"):
         return False
     return b"CREATE TABLE exchanges" in head and b"CREATE TABLE blobs" in head
-
-
-def _has_tables_of_tape(path: Path) -> bool:
-    """Whether a database that is in use is a tape.
-
-    SQLite itself looks: to open and close the file otherwise would let go of all locks that this
-    process has on it.
-    """
-    with (
-        suppress(sqlite3.Error),
-        closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as found,
-    ):
-        tables = {name for (name,) in found.execute("SELECT name FROM sqlite_master")}
-        return {"exchanges", "blobs"} <= tables
-    return False
 
 
 def glance_at(path: str) -> Glance:

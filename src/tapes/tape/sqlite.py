@@ -440,6 +440,17 @@ def is_database(path: str) -> bool:
     return False
 
 
+def tables_of(path: str) -> frozenset[str] | None:
+    """The names of a database's tables, as SQLite itself reads them (see `is_database`).
+
+    None where it cannot, or where the file is empty.
+    """
+    with suppress(sqlite3.Error), closing(_connect(path, "mode=ro")) as connection:
+        found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return frozenset(name.decode() for (name,) in found) or None
+    return None
+
+
 def _connect(file: str, options: str) -> sqlite3.Connection:
     """A connection that has read from its file. Raises sqlite3.Error."""
     connection = sqlite3.connect(
