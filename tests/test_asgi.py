@@ -1,3 +1,4 @@
+import asyncio
 import socket
 import subprocess
 import sys
@@ -149,3 +150,21 @@ def test_without_the_extra_for_services_the_server_still_reads_http() -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
     )
     assert done.stdout == "H11Protocol\n"
+
+
+def test_an_answer_that_does_not_end_with_the_server_is_broken_off_and_no_error_of_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked_for = threading.Event()
+
+    async def waits(_scope: Any, _receive: Any, _send: Any) -> None:
+        asked_for.set()
+        await asyncio.Event().wait()
+
+    with serving(waits) as port:
+        waiting = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+        waiting.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert asked_for.wait(PATIENCE_S)
+    with waiting:
+        assert waiting.recv(100) == b""
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []

@@ -21,5 +21,5 @@ def test_a_door_that_fails_to_serve_says_so_and_leaves_no_thread_behind(tmp_path
 
     with pytest.raises((OSError, ValueError)):
         asyncio.run(serve())
-    assert "projector" not in {thread.name for thread in threading.enumerate()}
+    assert "tapes projector" not in {thread.name for thread in threading.enumerate()}
     store.close()

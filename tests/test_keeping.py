@@ -1,13 +1,18 @@
 """A log with its projector beside: what is noticed is seen."""
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import tapes.keeping
 from tapes.capture.spool import Spool
 from tapes.errors import UnreadableStore
-from tapes.keeping import keeping, open_projector, open_spool, open_store
+from tapes.keeping import deriving, keeping, open_projector, open_spool, open_store
 from tapes.opening import Where
+from tapes.store.sql import SqlStore
+from tapes.store.sqlite import open_sqlite
 from tests.noticing import noticed
 from tests.proxies import wait_until
 from tests.turns import chat, said
@@ -95,4 +100,25 @@ def test_an_erasure_names_damaged_files_that_nobody_can_search(where: Where) -> 
     again = store.project().erasure(erasure.id)
     assert again is not None
     assert again.unsearched == (str(file),)
+    store.close()
+
+
+def test_a_store_that_hangs_holds_up_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tapes.keeping, "_STOPPING_S", 0.01)
+    asked, free = threading.Event(), threading.Event()
+
+    class Hanging(SqlStore):
+        def placing(self, limit: int) -> Any:
+            asked.set()
+            assert free.wait(20)
+            return super().placing(limit)
+
+    store = Hanging(open_sqlite(tmp_path / "t.db").database)
+    with deriving(open_projector(store)):
+        assert asked.wait(20)
+    assert not free.is_set()
+    free.set()
+    wait_until(lambda: "tapes projector" not in {thread.name for thread in threading.enumerate()})
     store.close()

@@ -131,6 +131,31 @@ def test_an_error_of_any_kind_does_not_end_the_projector(
         thread.join()
 
 
+def test_a_lock_that_cannot_be_had_just_now_does_not_end_the_projector(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    leading, asked = SqlStore.leading, 0
+
+    def without_descriptors_at_first(self: SqlStore) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise OSError("Too many open files")
+        return leading(self)
+
+    monkeypatch.setattr(SqlStore, "leading", without_descriptors_at_first)
+    projector, stop = Projector(store, pace=Pace(idle_ms=1)), threading.Event()
+    running = threading.Thread(target=projector.run, args=(stop,))
+    running.start()
+    store.append([turn(0, 0)])
+    try:
+        wait_until(lambda: projector.total.derived == 1)
+    finally:
+        stop.set()
+        running.join(10)
+    assert "Too many open files" in caplog.text
+
+
 def test_trouble_is_told_once_and_when_it_is_over(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,10 +8,12 @@ Rule 4: an application that cannot end an answer breaks it off (`break_off`) and
         the server does not call that an error of the application.
 Rule 5: HTTP/1.1 is all that is spoken. A request that offers to go on in another protocol is a
         request like any other, with its body; what stands behind a body is no header of it.
+Rule 6: an answer that takes longer than the server's patience at the end is broken off too.
 
 Knows nothing of what is served. Sockets, signals and the end are somebody else's business.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -150,7 +152,7 @@ class AsgiServer(uvicorn.Server):
     def __init__(self, app: App, *, patience_s: int) -> None:
         super().__init__(
             uvicorn.Config(
-                dated(app),
+                dated(self._broken_off_at_the_end(app)),
                 http=_PROTOCOL,
                 ws="none",
                 log_config=None,
@@ -162,6 +164,17 @@ class AsgiServer(uvicorn.Server):
                 timeout_graceful_shutdown=patience_s,
             )
         )
+
+    def _broken_off_at_the_end(self, app: App) -> App:
+        async def answered(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await app(scope, receive, send)
+            except asyncio.CancelledError:
+                if not self.should_exit:
+                    raise
+                break_off(scope)
+
+        return answered
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -9,18 +9,19 @@ Knows nothing of the command line.
 import asyncio
 import signal
 import socket
-import threading
 from collections.abc import Callable, Mapping
+from contextlib import closing
 
 from tapes.access import Access
 from tapes.asgi import AsgiServer
 from tapes.errors import BadSetting
 from tapes.ingest.app import ingest_app
 from tapes.ingest.bodies import BODY_LIMIT
-from tapes.keeping import open_projector
+from tapes.keeping import deriving, open_projector
 from tapes.listening import Listen
 from tapes.redact import Redactor
 from tapes.rows import NO_ORG
+from tapes.server import end_at_last
 from tapes.store.base import Store
 
 _BACKLOG = 1024
@@ -71,23 +72,15 @@ class IngestServer:
         stopped, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
-        stop = threading.Event()
-        deriving = threading.Thread(target=self._projector.run, args=(stop,), name="projector")
-        deriving.start()
-        serving = asyncio.create_task(self._server.serve([self._socket]))
-        serving.add_done_callback(lambda _: stopped.set())  # a server that fails ends all of it
-        try:
-            ready(self)  # whoever connects from now on waits in the backlog, and is answered
-            await stopped.wait()
-        finally:
-            self._server.should_exit = True
+        with closing(self._socket), deriving(self._projector):
+            serving = asyncio.create_task(self._server.serve([self._socket]))
+            serving.add_done_callback(lambda _: stopped.set())  # one that fails ends all of it
             try:
-                await serving
+                ready(self)  # whoever connects from now on waits in the backlog, and is answered
+                await stopped.wait()
             finally:
-                stop.set()
-                self._projector.wake()
-                await asyncio.to_thread(deriving.join, _STOPPING_S)
-                self._socket.close()
+                self._server.should_exit = True
+                await serving
 
 
 def _listening(listen: Listen) -> socket.socket:
@@ -103,4 +96,9 @@ def _listening(listen: Listen) -> socket.socket:
 
 def run_ingest(server: IngestServer, ready: Callable[[IngestServer], object]) -> None:
     """Serve until SIGINT or SIGTERM. `ready` is called when it listens."""
-    asyncio.run(server.serve(ready))
+
+    async def serve() -> None:
+        await server.serve(ready)
+        end_at_last()
+
+    asyncio.run(serve())

@@ -5,6 +5,7 @@ Rule 1: a store that is gone stops nobody who only adds to it: turns wait in its
 Rule 2: erasing from a store that was opened here reaches its spool.
 Rule 3: what a project declares as secret comes to rest in no log of it: neither in one that lies
         there, nor in one elsewhere that is kept from there.
+Rule 4: a store that hangs holds up no end.
 """
 
 import importlib.util
@@ -99,6 +100,33 @@ def open_projector(store: Store) -> Projector:
     return Projector(store, Prices(table=table))
 
 
+@contextmanager
+def deriving(projector: Projector) -> Iterator[None]:
+    """Derive beside, as long as this lasts, and what came just before the end (rule 4)."""
+    stop = threading.Event()
+
+    def derive() -> None:
+        projector.run(stop)
+        _derive_the_last(projector)
+
+    thread = threading.Thread(target=derive, name="tapes projector", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        projector.wake()
+        thread.join(_STOPPING_S)
+
+
+def _derive_the_last(projector: Projector) -> None:
+    """What came just before the end is seen at once; what takes longer, by whoever is next."""
+    until = time.monotonic() + _LAST_S
+    with suppress(TapesError):
+        while time.monotonic() < until and projector.step(eager=True).worked:
+            pass
+
+
 class Keeping:
     """A log, and what derives from it beside."""
 
@@ -143,16 +171,9 @@ class Keeping:
         try:
             self._projector = open_projector(store)
             self._projector.run(self._stop)
-            self._derive_the_last(self._projector)
+            _derive_the_last(self._projector)
         finally:
             store.close()
-
-    def _derive_the_last(self, projector: Projector) -> None:
-        """What came just before the end is seen at once; what takes longer, by whoever is next."""
-        until = time.monotonic() + _LAST_S
-        with suppress(TapesError):
-            while time.monotonic() < until and projector.step(eager=True).worked:
-                pass
 
     def counts(self) -> Mapping[str, int]:
         """What became of what was noticed, and of what was derived."""

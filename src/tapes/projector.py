@@ -122,18 +122,21 @@ class Projector:
         """Derive until told to stop; errors of the store are logged, and tried again."""
         pause, trouble = self._pace.idle_ms / 1000, _Trouble()
         while not stop.is_set():
-            with self._store.leading() as leads:
-                while leads and not stop.is_set():
-                    try:
-                        progress = self.step()
-                        pause = self._pace.idle_ms / 1000
-                        trouble.over()
-                    except Exception as error:  # noqa: BLE001  # it goes on, whatever it was
-                        trouble.tell(error)
-                        progress, pause = Progress(), min(pause * 2, 10.0)
-                    if not progress.worked:
-                        self._woken.wait(pause)
-                        self._woken.clear()
+            try:
+                with self._store.leading() as leads:
+                    while leads and not stop.is_set():
+                        try:
+                            progress = self.step()
+                            pause = self._pace.idle_ms / 1000
+                            trouble.over()
+                        except Exception as error:  # noqa: BLE001  # it goes on, whatever it was
+                            trouble.tell(error)
+                            progress, pause = Progress(), min(pause * 2, 10.0)
+                        if not progress.worked:
+                            self._woken.wait(pause)
+                            self._woken.clear()
+            except OSError as error:  # there are no descriptors, or there is no folder
+                trouble.tell(error)
             stop.wait(pause)
 
     def wake(self) -> None:

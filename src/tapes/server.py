@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from tapes.capture.shelf import Shelf
 from tapes.capture.watching import Watcher
 from tapes.cassette import Cassette
 from tapes.config import Settings
-from tapes.errors import BadSetting
+from tapes.errors import BadSetting, UnavailableStore
 from tapes.listening import Listen as Listen
 from tapes.lives import BEAT_S, Living
 from tapes.tape.base import Tape
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 
 # What answers under way may take once the server is told to stop.
 STOP_S = 5.0
+# What threads may take that are still at work when all else has ended.
+_LEFT_S = 5.0
 _BACKLOG = 1024
 # Threads that decide and record give the loop its turn after this: an event of a stream must not
 # wait for an answer that is made ready. The default is fifty times that.
@@ -219,6 +222,38 @@ def settle() -> None:
     gc.freeze()
     gc.set_threshold(*_GARBAGE)
     sys.setswitchinterval(_SWITCH_S)
+
+
+def end_at_last() -> None:
+    """To be called at the end, when all is done that can be: then no thread is waited for longer.
+
+    One that asks a store that hangs may never come back, and cannot be stopped.
+    """
+    timer = threading.Timer(_LEFT_S, _end_now)
+    timer.daemon = True
+    timer.start()
+
+
+def _end_now() -> None:
+    log.error("ended though the log does not answer: what it was asked last may not be done")
+    logging.shutdown()
+    os._exit(UnavailableStore.exit_status)
+
+
+def run_beside(beside: AbstractContextManager[object], ready: Callable[[], object]) -> None:
+    """Let something be done beside until SIGINT or SIGTERM. `ready` is called once it has begun."""
+
+    async def main() -> None:
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopped.set)
+        with beside:
+            ready()
+            await stopped.wait()
+        end_at_last()
+
+    run_loop(main())
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:

@@ -28,11 +28,19 @@ from tapes.capture.watched import LogWatcher
 from tapes.config import Settings
 from tapes.doors import USUAL, Door
 from tapes.errors import BadSetting, TapesError
-from tapes.keeping import open_log, open_projector, open_store
+from tapes.keeping import deriving, open_log, open_projector, open_store
 from tapes.listening import Listen
 from tapes.opening import Where
 from tapes.projector import Projector
-from tapes.server import ProxyServer, listening, run_loop, settle, tenants_of, token_of
+from tapes.server import (
+    ProxyServer,
+    end_at_last,
+    listening,
+    run_loop,
+    settle,
+    tenants_of,
+    token_of,
+)
 from tapes.store.base import Store
 
 log = logging.getLogger(__name__)
@@ -40,6 +48,7 @@ log = logging.getLogger(__name__)
 # How often it is looked whether erased bytes wait, and what is beyond its time.
 _TIDY_S = 5.0
 _RETAIN_S = 3600.0
+_STOPPING_S = 5.0
 
 # Makes the application that stands in front of the API's own, and its life. The seam for services.
 InFront = Callable[[Api], tuple[App, contextlib.AbstractAsyncContextManager[object]]]
@@ -151,7 +160,7 @@ async def serve(plan: Plan, ready: Callable[[Served], object], stopped: asyncio.
         stack.callback(store.close)
         projector = await asyncio.to_thread(open_projector, store) if plan.derives else None
         if projector is not None:
-            stack.enter_context(_deriving(projector))
+            stack.enter_context(deriving(projector))
         stack.enter_context(_tidying(store))
         page = "" if api_door is None else api_door.address
         doors = ((Door.API, api_door), (Door.INGEST, ingest_door))
@@ -234,32 +243,16 @@ async def _proxy(
 
 
 @contextlib.contextmanager
-def _deriving(projector: Projector) -> Iterator[None]:
-    """Derive beside, as long as this lasts; what came just before the end is derived too."""
-    stop = threading.Event()
-    thread = threading.Thread(target=projector.run, args=(stop,), name="tapes projector")
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        projector.wake()
-        thread.join()
-        with contextlib.suppress(TapesError):
-            projector.drain()
-
-
-@contextlib.contextmanager
 def _tidying(store: Store) -> Iterator[None]:
     """Take erased bytes out of the file, and keep to what is to be kept, as long as this lasts."""
     stop = threading.Event()
-    thread = threading.Thread(target=_tidy, args=(store, stop), name="tapes tidying")
+    thread = threading.Thread(target=_tidy, args=(store, stop), name="tapes tidying", daemon=True)
     thread.start()
     try:
         yield
     finally:
         stop.set()
-        thread.join()
+        thread.join(_STOPPING_S)  # in a store that hangs it would be for ever
 
 
 def _tidy(store: Store, stop: threading.Event) -> None:
@@ -290,5 +283,6 @@ def run(plan: Plan, ready: Callable[[Served], object]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
         await serve(plan, told, stopped)
+        end_at_last()
 
     run_loop(main())

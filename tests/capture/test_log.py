@@ -23,6 +23,7 @@ from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
 from tests.conftest import OpenStore
 from tests.noticing import noticed
+from tests.openfiles import open_below
 from tests.postgres import Postgres
 from tests.proxies import wait_until
 from tests.running import start
@@ -91,6 +92,16 @@ def test_what_closing_leaves_no_time_for_is_counted_or_lies_on_disk(
     go_on.set()
     # On the disk, or already taken from there by the thread that writes.
     wait_until(lambda: spool.counts()["turns"] + len(kept(store)) == 1)
+
+
+def test_a_store_that_hangs_as_the_log_closes_is_closed_when_it_goes_on(tmp_path: Path) -> None:
+    held = Held(open_sqlite(tmp_path / "t.db"))
+    log = Log(lambda: held, Spool(tmp_path / "spool"), bounds=Bounds(closing_s=0.01))
+    log.notice(noticed())
+    assert held.asked.wait(10)
+    log.close()
+    held.free.set()
+    wait_until(lambda: open_below(tmp_path) == 0)
 
 
 def test_who_derives_is_woken_when_something_is_kept(open_store: OpenStore, tmp_path: Path) -> None:
@@ -417,4 +428,3 @@ def test_what_there_was_no_time_to_read_at_the_end_is_said(
     go_on.set()
     log._cleaning.join(20)
     log._writing.join(20)
-    log.close()  # and the store, which is nobody's now

@@ -65,3 +65,16 @@ def test_a_page_costs_what_disks_take_today_but_where_an_operator_said_otherwise
         name = other.info.dbname
         other.execute(f'ALTER DATABASE "{name}" SET random_page_cost = 3')
     assert cost_of_a_page(database) == "3"
+
+
+def test_a_connection_that_was_in_use_as_the_log_closed_is_closed_after_that(
+    database: str,
+) -> None:
+    store = open_postgres(database)
+    for begin in (store.database.writing, store.database.reading):
+        with begin() as connection:
+            held = connection.connection.driver_connection
+            assert isinstance(held, psycopg.Connection)
+            store.close()
+            assert not held.closed
+        assert held.closed

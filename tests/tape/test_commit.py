@@ -97,7 +97,7 @@ def test_whoever_is_stopped_while_writing_leaves_the_rest_to_the_others() -> Non
 
     with ThreadPoolExecutor(5) as pool:
         first = pool.submit(stopped)
-        until(lambda: not commits._waiting and commits._writing.locked())
+        until(lambda: not commits._waiting and commits.writing.locked())
         others = [pool.submit(commits.submit, n) for n in range(1, 5)]
         until(lambda: len(commits._waiting) == 4)
         go_on.set()
@@ -128,7 +128,7 @@ def test_whoever_is_stopped_while_waiting_is_not_written_and_holds_nobody_up() -
     try:
         with ThreadPoolExecutor(3) as pool:
             first = pool.submit(commits.submit, 1)
-            until(lambda: commits._writing.locked() and not commits._waiting)
+            until(lambda: commits.writing.locked() and not commits._waiting)
             pool.submit(interrupt)
             with pytest.raises(KeyboardInterrupt):
                 commits.submit(2)

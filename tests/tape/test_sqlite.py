@@ -12,6 +12,7 @@ import pytest
 
 from tapes.errors import DamagedTape, NewerTape, UnreadableTape, UnwritableTape
 from tapes.tape.sqlite import SqliteTape, is_database
+from tests.running import run
 from tests.tape.faults import mounted, remount_read_only
 from tests.tape.homes import fork, key, over_http, plain
 
@@ -44,6 +45,56 @@ def test_a_tape_that_nobody_closed_is_one_file_when_it_is_forgotten(tmp_path: Pa
     del tape
     gc.collect()
     assert files(tmp_path) == {"t.db"}
+
+
+AT_WORK = """
+    import atexit, threading
+
+    inside, go_on = threading.Event(), threading.Event()
+
+    def end():
+        go_on.set()
+        thread.join(20)
+
+    atexit.register(end)  # the first to be registered is the last to be called
+
+    from tapes.exchange import Exchange
+    from tapes.tape.sqlite import SqliteTape
+
+    def append(number):
+        tape.append(Exchange(f"{{number:064}}", "tape/1", {{}}, {{}}))
+
+    def wait():
+        inside.set()
+        print(go_on.wait(20))
+
+    def read():
+        tape._reader().create_function("wait", 0, wait)
+        tape._read("SELECT wait()")
+        print(len(tape.keys()))
+
+    def write():
+        tape._writer().create_function("wait", 0, wait)
+        then = "AFTER INSERT ON exchanges BEGIN SELECT wait(); END"
+        tape._writer().execute(f"CREATE TEMP TRIGGER slow {{then}}")
+        append(2)
+        print(len(tape.keys()))
+
+    tape = SqliteTape("t.db")
+    append(1)
+    thread = threading.Thread(target={work}, daemon=True)
+    thread.start()
+    inside.wait(20)
+"""
+
+
+@pytest.mark.parametrize(("work", "done"), [("read", "1"), ("write", "2")])
+def test_a_program_may_end_in_the_middle_of_what_a_thread_does(
+    work: str, done: str, tmp_path: Path
+) -> None:
+    """SQLite itself ends the whole process where a connection closes in the middle of its work."""
+    ended = run(AT_WORK.format(work=work), tmp_path)
+    assert (ended.returncode, ended.stdout.split()) == (0, ["True", done]), ended.stderr
 
 
 def killed_in_the_middle(path: Path) -> None:

@@ -283,6 +283,8 @@ class Log:
     def _write(self) -> None:
         with own_work():  # the store may lie on a network that the program may not reach
             self._write_all()
+            if self._store is not None:
+                self._store.close()  # here: whoever closes the log may wait no longer
 
     def _write_all(self) -> None:
         pause = _FIRST_PAUSE_S
@@ -480,8 +482,6 @@ class Log:
             self._spools = True  # whatever is being cleaned just now goes to the disk too
         self._put(left)
         self._lose_what_is_left()
-        if self._store is not None and not self._writing.is_alive():
-            self._store.close()
 
     def _lose_what_is_left(self) -> None:
         """Count and say what nobody had the time to clean (rule 2): it may hold secrets."""

@@ -4,9 +4,7 @@ import contextlib
 import importlib.util
 import logging
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +31,7 @@ from tapes.server import (
     ProxyServer,
     access_of,
     proxy_setup,
+    run_beside,
     run_proxy,
     tenants_of,
     token_of,
@@ -398,20 +397,20 @@ def derive_worker(*, config_dir: str | None, as_json: bool) -> None:
       TAPES_STORAGE_POSTGRES_DSN=postgresql://… tapes serve derive-worker
     """
     # It brings the database's parts with it.
-    from tapes.keeping import open_projector, open_store
+    from tapes.keeping import deriving, open_projector, open_store
 
     where = Where.in_settings(read_settings(STORAGE, {}, config_dir=config_dir))
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     store = open_store(where)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    if as_json:
-        write_json({"store": str(where)})
-        flush()
-    else:
-        note(f"tapes derive-worker: {where}")
+
+    def tell() -> None:
+        if as_json:
+            write_json({"store": str(where)})
+            flush()
+        else:
+            note(f"tapes derive-worker: {where}")
+
     try:
-        open_projector(store).run(stop)
+        run_beside(deriving(open_projector(store)), tell)
     finally:
         store.close()

@@ -4,6 +4,7 @@ PostgreSQL do each in their own way.
 Knows nothing of what is kept in it.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,11 +18,13 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Dialect,
+    Engine,
     LargeBinary,
     Select,
     Table,
     any_,
     bindparam,
+    event,
     exc,
     literal_column,
     type_coerce,
@@ -112,6 +115,26 @@ class WordIndex(ABC):
         """Forget everything, to take it in anew."""
 
 
+def close_what_comes_back(engine: Engine) -> None:
+    """Have a connection closed that somebody worked with as the engine let go of its pool.
+
+    Not one of the parent, in a child: it would be ended for both.
+    """
+
+    def came(_: Any, record: Any) -> None:
+        record.info[_HOME] = engine.pool, os.getpid()
+
+    def comes_back(_: Any, record: Any) -> None:
+        pool, pid = record.info.get(_HOME, (engine.pool, 0))
+        if pool is not engine.pool and pid == os.getpid():
+            record.invalidate()
+
+    event.listen(engine, "connect", came)
+    event.listen(engine, "checkin", comes_back)
+
+
+# Of a connection: where it belongs.
+_HOME = "tapes_home"
 # So many items are asked for with one question.
 _AT_ONCE = 256
 

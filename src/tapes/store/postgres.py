@@ -43,7 +43,16 @@ from sqlalchemy.types import Text
 from tapes.errors import TapesError, UnavailableStore, UnreadableStore, as_typed
 from tapes.loosejson import as_it_was_kept
 from tapes.store.columns import Id, JsonText, bytes_of_id
-from tapes.store.database import Database, Either, Every, Term, Wanted, WordIndex, Words
+from tapes.store.database import (
+    Database,
+    Either,
+    Every,
+    Term,
+    Wanted,
+    WordIndex,
+    Words,
+    close_what_comes_back,
+)
 from tapes.store.migrate import made_ready
 from tapes.store.sql import SqlStore
 from tapes.store.tables import metadata
@@ -93,6 +102,7 @@ class PostgresDatabase(Database):
             pool_size=_CONNECTIONS,
             max_overflow=_MORE,
         )
+        close_what_comes_back(self._engine)
         event.listen(self._engine, "connect", _prepare)
         event.listen(self._engine, "checkout", self._try_again_after_a_rest)
         event.listen(self._engine, "checkin", _rest)

@@ -50,7 +50,16 @@ from sqlalchemy import table as sql_table
 from tapes.errors import DamagedStore, TapesError, UnavailableStore, UnreadableStore, as_typed
 from tapes.rows import NO_ORG
 from tapes.store.columns import bytes_of_id
-from tapes.store.database import Database, Either, Every, Term, Wanted, WordIndex, Words
+from tapes.store.database import (
+    Database,
+    Either,
+    Every,
+    Term,
+    Wanted,
+    WordIndex,
+    Words,
+    close_what_comes_back,
+)
 from tapes.store.migrate import copy_name, made_ready
 from tapes.store.sql import SqlStore
 from tapes.store.turnstile import Turnstile, first_of_all
@@ -145,6 +154,7 @@ class SqliteDatabase(Database):
             pool_size=kept,
             max_overflow=16,
         )
+        close_what_comes_back(engine)
         begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
         event.listen(
             engine, "begin", lambda connection: connection.connection.cursor().execute(begin)

@@ -49,12 +49,12 @@ class GroupCommit(Generic[Item]):
         self._mutex = threading.Lock()  # for these two
         self._waiting: deque[_Ticket[Item]] = deque()
         self._has_leader = False
-        self._writing = threading.Lock()
+        self.writing = threading.Lock()  # held by who writes
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
         """Nothing is being written as long as this lasts."""
-        with self._writing:
+        with self.writing:
             yield
 
     def submit(self, item: Item) -> None:
@@ -82,7 +82,7 @@ class GroupCommit(Generic[Item]):
                 if not ticket.leads and not ticket.done:
                     self._wait(ticket)
                 if ticket.leads:
-                    with self._writing:
+                    with self.writing:
                         self._commit_all()
         finally:
             for ticket in tickets:
@@ -92,7 +92,7 @@ class GroupCommit(Generic[Item]):
         while not ticket.wait(_PATIENCE_S):
             # A leader that was stopped at the wrong instant let nobody lead. Should it be about
             # to begin all the same, then two lead, one after the other, which harms nobody.
-            if not self._writing.locked():
+            if not self.writing.locked():
                 ticket.leads = True
                 return
 

@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote
@@ -98,14 +98,15 @@ class SqliteTape:
         self._closed = False
         self._open = _Open(self._file)
         self._begin()
-        weakref.finalize(self, _Open.let_go, self._open)
+        weakref.finalize(self, _Open.let_go_at_rest, self._open)
         with self._lock:
             self._reader()
         bring_through_forks(self)
 
     def _begin(self) -> None:
-        self._lock = threading.RLock()  # for reading, and for `_open`
+        self._lock = self._open.reading = threading.RLock()  # for reading, and for `_open`
         self._commits = GroupCommit(self._write)
+        self._open.writing = self._commits.writing
 
     def _require_open(self) -> None:
         if self._closed:
@@ -397,6 +398,8 @@ class _Open:
         self._file = file
         self.reader: _Link | None = None
         self.writer: _Link | None = None
+        # Held by whoever is at work with the one or the other.
+        self.reading, self.writing = threading.RLock(), threading.Lock()
 
     def close_reader(self) -> None:
         """Close the connection that reads."""
@@ -410,6 +413,15 @@ class _Open:
         if link is not None:
             with suppress(sqlite3.Error):
                 link.connection.close()
+
+    def let_go_at_rest(self) -> None:
+        """Let go of both, unless a thread is at work, as it may be where a program ends."""
+        with ExitStack() as held:
+            for lock in (self.writing, self.reading):
+                if not lock.acquire(blocking=False):
+                    return
+                held.callback(lock.release)
+            self.let_go()
 
     def let_go(self) -> None:
         """Close both, and leave one file behind if nobody else has it open."""
