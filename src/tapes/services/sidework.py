@@ -124,6 +124,7 @@ class Sidework:
                 stdout=asyncio.subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 limit=1024 * 1024,
+                start_new_session=True,  # Ctrl-C is for the host alone
             )
         return process
 
