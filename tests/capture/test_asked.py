@@ -18,11 +18,12 @@ def noted(
     *lines: bytes,
     start: bytes = b"POST /v1/x HTTP/1.1",
     host: bytes = b"localhost",
+    keeps_log: bool = False,
     **setup: object,
 ) -> Asked | Fixed | Control:
     head = read_request_head(b"\r\n".join((start, b"Host: " + host, *lines)))
     options = {"mode": ProxyMode.REPLAY, "shelf": shelf(), **setup}
-    return note(head, Setup(**options))  # type: ignore[arg-type]
+    return note(head, Setup(**options), keeps_log=keeps_log)  # type: ignore[arg-type]
 
 
 def shelf(*names: str) -> Shelf:
@@ -134,6 +135,19 @@ def test_a_websocket_is_refused_but_when_passing_on() -> None:
     assert status_of(noted(*lines)) == 426
     passed = asked(*lines, mode=ProxyMode.PASS)
     assert b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" in passed.lines
+
+
+@pytest.mark.parametrize("path", ["/openai/v1/responses", "/chatgpt/backend-api/codex/responses"])
+def test_a_log_gets_the_calls_of_codex_over_http_which_a_websocket_would_hide(path: str) -> None:
+    lines = (b"Connection: Upgrade", b"Upgrade: websocket")
+    start = f"GET {path} HTTP/1.1".encode()
+    found = noted(*lines, start=start, mode=ProxyMode.PASS, keeps_log=True)
+    assert status_of(found) == 426
+    assert isinstance(found, Fixed)
+    assert found.refused is None
+    assert isinstance(noted(*lines, start=start, mode=ProxyMode.PASS), Asked)
+    realtime = b"GET /openai/v1/realtime HTTP/1.1"
+    assert isinstance(noted(*lines, start=realtime, mode=ProxyMode.PASS, keeps_log=True), Asked)
 
 
 @pytest.mark.parametrize("base", ["/anthropic", "/anthropic/", "/anthropic/gateway"])

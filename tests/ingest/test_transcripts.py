@@ -78,6 +78,39 @@ def test_a_sub_agent_hangs_under_the_tool_call_that_its_file_names(store: SqlSto
     assert spans["toolu_read_01"].output[0]["tool_output"] == "total += price"
 
 
+@pytest.mark.parametrize("says_so", [False, True], ids=["by-its-times", "by-its-lines"])
+def test_a_fork_of_claude_code_counts_none_of_the_calls_that_it_copied(
+    store: SqlStore, tmp_path: Path, says_so: bool
+) -> None:
+    """`--fork-session` copies the lines as they are, `/branch` names with each where it stood."""
+
+    def line(second: int, kind: str, text: str, **more: Json) -> Json:
+        usage = {"input_tokens": 7, "output_tokens": 2}
+        said = {"role": kind, "content": text}
+        if kind == "assistant":
+            said = {**said, "id": f"msg_{second}", "model": "claude-x", "usage": usage}
+        at = f"2026-11-30T21:44:{second:02}.000Z"
+        return {"type": kind, "sessionId": CLAUDE, "timestamp": at, "message": said, **more}
+
+    stood = {"forkedFrom": {"sessionId": "s", "messageUuid": "m"}} if says_so else {}
+    began = {
+        "type": "queue-operation",
+        "sessionId": CLAUDE,
+        "timestamp": "2026-11-30T21:44:30.000Z",
+    }
+    lines = [
+        *([] if says_so else [began]),
+        line(10, "user", "Before?", **stood), line(11, "assistant", "Said.", **stood),
+        line(31, "user", "And now?"), line(32, "assistant", "Forked."),
+    ]  # fmt: skip
+    file = tmp_path / f"{CLAUDE}.jsonl"
+    file.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    rows = shown(store, file)
+    assert [trace.user_prompt for trace in rows.traces] == ["And now?"]
+    assert len(llm(rows)) == 1
+    assert rows.sessions[0].total_tokens == 9
+
+
 def test_a_session_of_codex_is_told_by_its_rollouts_alone(store: SqlStore) -> None:
     rows = shown(store, DATA / "codex")
     session = rows.sessions[0]

@@ -102,8 +102,8 @@ class Asked:
 Noted = Asked | Fixed | Control
 
 
-def note(request: RequestHead, setup: Setup) -> Noted:
-    """What a head means."""
+def note(request: RequestHead, setup: Setup, *, keeps_log: bool = False) -> Noted:
+    """What a head means, also to the log where one is kept."""
     own = {
         name: request.head.values(name)[0].decode("latin-1")
         for name, _ in request.head.lines
@@ -131,6 +131,8 @@ def note(request: RequestHead, setup: Setup) -> Noted:
         names = [name for name, _ in request.head.lines]
         route = setup.routes.find(target, own.get(b"x-tapes-upstream"), names)
         dialect = route.dialect
+        if keeps_log and setup.mode is ProxyMode.PASS and _can_come_over_http(request, route):
+            return Fixed(partial(_over_http, dialect))
         return _asked(request, setup, route, own, own.get(b"x-tapes-tape", prefix.tape))
     except (TapesError, CassetteError) as error:
         return Fixed(partial(refusal, error, dialect), error)
@@ -205,6 +207,20 @@ def _asked(
         pace=pace,
         seed=seed,
     )
+
+
+def _can_come_over_http(request: RequestHead, route: Route) -> bool:
+    """Whether it is the WebSocket of a client that makes the same calls over HTTP when refused.
+
+    What passes through a WebSocket comes into no log: Codex would be captured with no call at all.
+    """
+    path = route.target.partition("?")[0].rstrip("/")
+    return request.wants_websocket and path.endswith("/responses")
+
+
+def _over_http(dialect: Dialect, more: str) -> bytes:
+    what = "calls over a WebSocket come into no log: make them over HTTP, or start with --no-log"
+    return answer(426, "no-websocket", told(what, more), dialect)
 
 
 _CONNECTED = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"

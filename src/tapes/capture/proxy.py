@@ -32,7 +32,7 @@ class Proxy:
 
     def note(self, request: RequestHead) -> Noted:
         """What a head means."""
-        return note(request, self.desk.setup)
+        return note(request, self.desk.setup, keeps_log=self.desk.watcher is not None)
 
     def whole(self, client: Client, request: RequestHead, noted: Noted, body: bytes) -> None:
         """A request that came in one piece."""

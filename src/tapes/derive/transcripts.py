@@ -5,7 +5,9 @@ conversation as it went on, so a call's request is all that was said before its 
 
 Rule 1: a call that the proxy saw is its call: by the answer's id, by a tool call's, by its words.
 Rule 2: what the log does not tell (settings, tools, side calls) stays unknown.
-Rule 3: of several versions of one log the newest counts that is no mere beginning of another. One
+Rule 3: what a forked session copied from the one that it forks is what was said before, and no call
+        of its own.
+Rule 4: of several versions of one log the newest counts that is no mere beginning of another. One
         that lost its head gets it back; what a rewritten one does not tell any more is told still.
 
 Knows nothing of traces.  Pure.
@@ -35,6 +37,7 @@ class _Talk:
     group: list[dict[str, Json]] = field(default_factory=list)  # the answer that is being told
     began: int | None = None
     ended: int | None = None
+    copied: bool = False  # the answer that is being told is another session's
     model: str = ""
 
 
@@ -177,6 +180,7 @@ def _messages(provider: Provider, request: dict[str, Json]) -> tuple[Message, ..
 
 def _claude(raw: RawTurn, agent: str, records: Sequence[dict[str, Json]]) -> Iterator[Reading]:
     talks: dict[str, _Talk] = {}
+    since = next(filter(None, (nanoseconds(record.get("timestamp")) for record in records)), None)
     for record in records:
         thread = _thread_of(record, agent)
         talk = talks.setdefault(thread, _Talk())
@@ -195,6 +199,7 @@ def _claude(raw: RawTurn, agent: str, records: Sequence[dict[str, Json]]) -> Ite
                 talk.began = talk.at if talk.at is not None else at
             talk.group.append(message)
             talk.ended = at
+            talk.copied = _is_copied(record, at, since)
         else:
             yield from _told_by_claude(raw, thread, talk)
             said = {"role": "user", "content": message.get("content")}
@@ -202,6 +207,16 @@ def _claude(raw: RawTurn, agent: str, records: Sequence[dict[str, Json]]) -> Ite
         talk.at = at if at is not None else talk.at
     for thread, talk in talks.items():
         yield from _told_by_claude(raw, thread, talk)
+
+
+def _is_copied(record: Mapping[str, Json], at: int | None, since: int | None) -> bool:
+    """Whether a line stood in the log of another session, which this one forks.
+
+    It says so itself, or is older than the log's first line.
+    """
+    if isinstance(record.get("forkedFrom"), dict):
+        return True
+    return at is not None and since is not None and at < since
 
 
 def _thread_of(record: Mapping[str, Json], agent: str) -> str:
@@ -226,7 +241,8 @@ def _told_by_claude(raw: RawTurn, thread: str, talk: _Talk) -> Iterator[Reading]
     asked = Asked(model=model, messages=tuple(talk.history))
     turn = Turn(MESSAGES.name, MESSAGES.api, asked, _named(answer))
     call_id = word(last.get("id")) or f"{thread or 'main'}:{len(talk.history)}"
-    yield _reading(raw, thread, talk, turn, call_id, _times(talk))
+    if not talk.copied:
+        yield _reading(raw, thread, talk, turn, call_id, _times(talk))
     talk.history += _messages(MESSAGES, {"messages": [{"role": "assistant", "content": content}]})
 
 
