@@ -79,6 +79,15 @@ def test_a_price_holds_within_its_dates_and_the_latest_beginning_wins() -> None:
     assert declared(old, new)(usage, "", june) == Decimal(4)
 
 
+def test_a_price_begins_with_its_first_day_and_does_not_hold_on_its_last() -> None:
+    day = int(datetime(2026, 7, 1, tzinfo=UTC).timestamp()) * 10**9
+    old = Price(model="m", input=Decimal(4), output=Decimal(0), until=date(2026, 7, 1))
+    new = Price(model="m", input=Decimal(2), output=Decimal(0), since=date(2026, 7, 1))
+    usage = Usage(1_000_000, 0, model="m")
+    assert [declared(old)(usage, "", at) for at in (day - 1, day)] == [Decimal(4), None]
+    assert [declared(new)(usage, "", at) for at in (day - 1, day)] == [None, Decimal(2)]
+
+
 def test_a_price_may_be_one_providers() -> None:
     mine = Price(model="m", input=Decimal(1), output=Decimal(1), provider="ollama")
     usage = Usage(1_000_000, 0, model="m")

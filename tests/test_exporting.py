@@ -193,6 +193,30 @@ def test_every_choice_of_an_answer_leaves_and_comes_back(tmp_path: Path) -> None
     )
 
 
+def test_names_and_tool_calls_that_left_come_back_and_leave_again_unchanged(
+    log: Project, tmp_path: Path
+) -> None:
+    whole = exported(log, Form.OTLP, content=True)
+    (tmp_path / "a.json").write_bytes(whole)
+    with closing(open_sqlite(tmp_path / "b.db")) as store:
+        brought(store, (str(tmp_path / "a.json"),), NO_ORG)
+        Projector(store).drain()
+        again = exported(store.project(), Form.OTLP, content=True)
+    assert named(json.loads(again)) == named(json.loads(whole))
+
+
+def named(document: Any) -> dict[str, tuple[Any, ...]]:
+    """What each span is called, and the call that a tool answered, by the span's id."""
+    return {
+        span["spanId"]: (
+            span["name"],
+            said(span).get("gen_ai.tool.call.id"),
+            said(span).get("gen_ai.agent.name"),
+        )
+        for span in spans_in(document)
+    }
+
+
 def llm_spans(store: SqlStore) -> list[Span]:
     (session,) = store.project().sessions().items
     rows = store.project().rows_of_session(session.session.id)

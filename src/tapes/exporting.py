@@ -288,6 +288,8 @@ def _otlp_event(event: Span, content: bool) -> dict[str, Json]:
 def _name(span: Span, said: dict[str, Json]) -> str:
     operation = said.get("gen_ai.operation.name", span.kind.value)
     what = (span.request_model or span.model) if span.kind is SpanKind.LLM else span.name
+    if what.startswith(f"{operation} "):  # as its sender called it
+        return what
     return f"{operation} {what}".strip()
 
 
@@ -328,7 +330,8 @@ def _said(span: Span, session: Session, content: bool, asked: Asked | None) -> d
             said["gen_ai.input.messages"] = _messages("user", span.input)
             said["gen_ai.output.messages"] = _choices(span.output)
     elif span.kind is SpanKind.TOOL:
-        said |= {"gen_ai.tool.name": span.name, "gen_ai.tool.call.id": span.span_id}
+        call_id = _first(span.input, "tool_use_id") or span.span_id
+        said |= {"gen_ai.tool.name": span.name, "gen_ai.tool.call.id": call_id}
         if content:
             said["gen_ai.tool.call.arguments"] = _first(span.input, "tool_input")
             said["gen_ai.tool.call.result"] = _first(span.output, "tool_output")

@@ -4,7 +4,7 @@ import errno
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -211,6 +211,30 @@ def test_a_full_disk_stops_nobody_and_what_waited_is_kept_when_there_is_room(
         assert sorted(t.split(" long")[0] for t in kept(reader)) == sorted(number_of(300))
         assert reader.check() == ()
         reader.close()
+
+
+class NotYet(SqlStore):
+    """A store that cannot count at first."""
+
+    times = 0
+
+    def count_drops(self, drops: Mapping[tuple[str, str, str], int]) -> None:
+        self.times += 1
+        if self.times == 1:
+            raise UnavailableStore("not yet")
+        super().count_drops(drops)
+
+
+@pytest.mark.row("D2")
+def test_reasons_that_could_not_be_counted_are_counted_when_the_store_is_back(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    not_yet = NotYet(store.database)
+    with logging(lambda: not_yet, tmp_path) as log:
+        log.drop("https://api.openai.com/v1/models", DropReason.NON_TURN_REQUEST)
+        wait_until(lambda: not_yet.times >= 1)
+        log.drop("https://api.openai.com/v1/models", DropReason.NON_TURN_REQUEST)
+        wait_until(lambda: log.is_idle and store.counts()["drops"] == {"non_turn_request": 2})
 
 
 class Picky(SqlStore):

@@ -124,6 +124,13 @@ def test_open_to_strangers_it_needs_a_token_to_read_and_another_to_change(tmp_pa
         assert httpx.get(server.url("api", "/v1/sessions"), headers=reads).status_code == 200
 
 
+def test_where_one_door_is_refused_no_token_is_made_that_nobody_sees(tmp_path: Path) -> None:
+    open_doors = ("--api-listen", "0.0.0.0:0", "--ingest-listen", "0.0.0.0:0")
+    ended = typed("serve", *open_doors, "--proxy-listen", "127.0.0.1:0", cwd=tmp_path)
+    assert (ended.status, "TAPES_INGEST_TOKEN" in ended.err) == (2, True)
+    assert not list(tmp_path.rglob("*-token"))
+
+
 def test_an_address_that_is_taken_is_said(tmp_path: Path) -> None:
     with up("api", "--listen", "127.0.0.1:0", cwd=tmp_path) as server:
         taken = server.said["addresses"]["api"].removeprefix("http://")

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -15,14 +16,14 @@ from sqlalchemy import Engine, event, insert, select
 from tapes.errors import BadCursor
 from tapes.projector import Projector
 from tapes.rows import Outcome, RawTurn, session_id_of
-from tapes.store.base import Ask, Noun
+from tapes.store.base import Ask, Noun, Page
 from tapes.store.fields import SORTS
-from tapes.store.filters import parse
+from tapes.store.filters import EVERYTHING, parse
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
 from tapes.store.tables import spans
 from tests.contracts.test_store import fill, many
-from tests.turns import chat, said
+from tests.turns import at, chat, said
 
 NOBODY = str(UUID(int=1))
 
@@ -57,6 +58,34 @@ def test_a_page_is_never_what_its_rows_were_before(store: SqlStore) -> None:
         after = project.sessions()
         assert after.items == tuple(singly(store)) != before.items
         assert after.seq == project.seq() > before.seq
+
+
+@pytest.mark.row("D4")
+def test_a_window_has_its_beginning_and_not_its_end(store: SqlStore) -> None:
+    one = [said("user", "one")]
+    two = [*one, said("assistant", "1"), said("user", "two")]
+    fill(store, [chat(1, one, "1", begins=10), chat(2, two, "2", begins=20)])
+    project = store.project()
+    for since, until, traces in (
+        (at(10), at(20), 1), (at(10), at(20) + 1, 2), (at(20), at(21), 1), (at(15), at(20), 0),
+        (at(10) + 1, at(20), 0), (at(20), None, 1), (None, at(10), 0),
+    ):  # fmt: skip
+        window = (since, until)
+        assert len(project.sessions(since=since, until=until).items) == min(traces, 1), window
+        assert project.stats(since=since, until=until).traces == traces, window
+
+
+@pytest.mark.row("D4")
+@pytest.mark.parametrize("noun", ["sessions", "traces", "spans", "turns"])
+def test_the_last_page_names_no_other_even_where_it_is_full(store: SqlStore, noun: str) -> None:
+    fill(store, many(4, 1))
+    page_of: Callable[[Ask], Page[Any]] = getattr(store.project(), noun)
+    whole = len(page_of(Ask(limit=200)).items)
+    for where in (EVERYTHING, parse("since:1970-01-01")):
+        first = page_of(Ask(limit=whole // 2, where=where))
+        assert first.next_cursor is not None
+        last = page_of(Ask(limit=whole // 2, where=where, cursor=first.next_cursor))
+        assert (len(last.items), last.next_cursor) == (whole // 2, None)
 
 
 def test_pages_of_every_sort_go_through_all_of_them(store: SqlStore) -> None:

@@ -127,12 +127,14 @@ def whole(
         flags["proxy.mode"] = "pass"
         settings = read_settings(every, flags, config_dir=config_dir)
     address, door = Listen.of(settings["api.listen"]), Listen.of(settings["proxy.listen"])
-    keys, made = _keys(settings, address)
+    ingest = _ingest(settings)
     setup = proxy_setup(
         settings,
         token=token_of(settings),
         further_upstreams=upstreams_set_in(os.environ, settings["proxy.upstreams"], door),
     )
+    # Last of all: what is made is shown once, so nothing may be refused behind it.
+    keys, made = _keys(settings, address)
     plan = serving.Plan(
         where_of(settings),
         api=address,
@@ -140,7 +142,7 @@ def whole(
         bounds=serving.bounds_of(settings),
         proxy=(setup, door),
         keeps_log=settings["proxy.log"] is not False,
-        ingest=_ingest(settings),
+        ingest=ingest,
         in_front=_in_front(
             services, config_dir, token_of(settings), token_of(settings, "ingest.token")
         ),
