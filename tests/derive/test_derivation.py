@@ -11,7 +11,7 @@ from pathlib import Path
 from tapes.derive.deriver import derive
 from tapes.ingest.posting import found_in, read
 from tapes.jsontext import Json
-from tapes.providers.turn import Usage
+from tapes.providers.usage import Usage
 from tapes.rows import DERIVATION, Projection, RawTurn, content_hash, key_of_row
 from tapes.seeding import sample_turns
 from tests.cases import CASES, DATA
