@@ -5,6 +5,8 @@ Rule 1: what is derived is a function of the log alone. Whether a projector reme
 Rule 2: a session is derived when its turns have come to rest, or when it has waited long enough.
         One that takes long to derive rests between, so that it leaves time for the others.
 Rule 3: what cannot be derived harms no other session; it is logged, counted and set aside.
+Rule 4: what an older deriver derived is derived anew beside, a few sessions at a time; what comes
+        meanwhile does not wait for it.
 
 Several projectors may work on one store, in threads or processes; the store hands out sessions.
 """
@@ -14,6 +16,7 @@ import threading
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from tapes.derive.belonging import goes_on_from, marks_of, session_by, session_of
@@ -23,8 +26,8 @@ from tapes.errors import DamagedStore, TapesError
 from tapes.exchange import Exchange, Piece, Request, Response
 from tapes.providers.reading import DropReason
 from tapes.providers.turn import Turn
-from tapes.rows import Projection, RawTurn, Source, moments, session_id_of
-from tapes.store.base import Dirty, Placement, Placing, Store, Work
+from tapes.rows import DERIVATION, Projection, RawTurn, Source, moments, session_id_of
+from tapes.store.base import Derivation, Dirty, Placement, Placing, Store, Work
 from tapes.store.modelforms import as_kept
 
 log = logging.getLogger(__name__)
@@ -93,8 +96,16 @@ _OF_A_TURN = 35_000
 class Projector:
     """Derives what is dirty."""
 
-    def __init__(self, store: Store, price: Pricing = unpriced, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        price: Pricing = unpriced,
+        pace: Pace | None = None,
+        *,
+        number: int = DERIVATION,
+    ) -> None:
         self._store = store
+        self._number = number
         self.price = price
         self._pace = pace or Pace()
         self._live: OrderedDict[tuple[str, str], _Live] = OrderedDict()
@@ -123,7 +134,7 @@ class Projector:
         pause, trouble = self._pace.idle_ms / 1000, _Trouble()
         while not stop.is_set():
             try:
-                with self._store.leading() as leads:
+                with self._store.leading() as leads, self._renewing(leads=leads):
                     while leads and not stop.is_set():
                         try:
                             progress = self.step()
@@ -138,6 +149,23 @@ class Projector:
             except OSError as error:  # there are no descriptors, or there is no folder
                 trouble.tell(error)
             stop.wait(pause)
+
+    @contextmanager
+    def _renewing(self, *, leads: bool) -> Iterator[None]:
+        """Derive anew what an older deriver derived, beside, as long as this lasts."""
+        if not leads:
+            yield
+            return
+        renewer, ended = Renewer(self._store, self.price, self._number), threading.Event()
+        beside = threading.Thread(
+            target=renewer.run, args=(ended,), name="tapes renewer", daemon=True
+        )
+        beside.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            beside.join()
 
     def wake(self) -> None:
         """Something came: look now, not at the next regular time."""
@@ -162,16 +190,31 @@ class Projector:
         overdue = now if eager else now - self._pace.longest_ms * _MS
         resting = () if eager else self._resting()
         with self._store.take(self._many, ready_at=quiet, overdue_at=overdue, but=resting) as work:
-            for org_id in dict.fromkeys(session.org_id for session in work.taken):
-                mine = [session for session in work.taken if session.org_id == org_id]
-                self._derive(org_id, mine, work, done[org_id])
+            self._derive_taken(work, done)
+        self._many = self._next_many(len(work.taken), time.monotonic() - began)
+        self._bound()
+        return self._counted(work, done)
+
+    def renew(self, limit: int) -> Progress:
+        """Derive some sessions that an older deriver derived, and remember none of them."""
+        done: defaultdict[str, Progress] = defaultdict(Progress)
+        with self._store.take_renewed(limit) as work:
+            self._derive_taken(work, done)
+        self._live.clear()
+        self._size = 0
+        return self._counted(work, done)
+
+    def _derive_taken(self, work: Work, done: defaultdict[str, Progress]) -> None:
+        for org_id in dict.fromkeys(session.org_id for session in work.taken):
+            mine = [session for session in work.taken if session.org_id == org_id]
+            self._derive(org_id, mine, work, done[org_id])
+
+    def _counted(self, work: Work, done: defaultdict[str, Progress]) -> Progress:
         for org_id, changed in work.changed.items():
             done[org_id].changed += changed
         for session in work.refused:
             done[session.org_id].derived -= 1
             done[session.org_id].failed += 1
-        self._many = self._next_many(len(work.taken), time.monotonic() - began)
-        self._bound()
         progress = Progress()
         for org_id, its in done.items():
             _add(self.of_tenants[org_id], its)
@@ -314,6 +357,71 @@ class _Trouble:
         if self._last:
             log.warning("the projector goes on")
             self._last = ""
+
+
+# So many sessions are derived anew together: fewer where it takes long, as others wait meanwhile.
+_MOST_RENEWED = 8
+_LONG_TO_RENEW_S = 0.1
+# Where others have what is left, look again so much later.
+_NOTHING_TO_RENEW_S = 0.05
+
+
+class Renewer:
+    """Derives anew what a deriver of a lower number derived, and rests as long as it worked."""
+
+    def __init__(self, store: Store, price: Pricing, number: int) -> None:
+        self._store = store
+        self._number = number
+        self._projector = Projector(store, price, number=number)
+        self._many = 1
+        self._took = 0.0
+        self._told_at: float | None = None
+
+    @property
+    def derived(self) -> int:
+        """How many sessions it has derived."""
+        return self._projector.total.derived
+
+    def run(self, stop: threading.Event) -> None:
+        """Derive anew until nothing is left, or told to stop; errors are logged and tried again."""
+        pause, trouble = 0.0, _Trouble()
+        while not stop.wait(pause):
+            try:
+                if not self.step():
+                    return
+                pause = self._took
+                trouble.over()
+            except Exception as error:  # noqa: BLE001  # it goes on, whatever it was
+                trouble.tell(error)
+                pause = min(pause * 2 + 0.1, 10.0)
+
+    def step(self) -> bool:
+        """Derive some sessions anew; False where none are left to this deriver."""
+        known = self._store.renew(self._number)
+        self._tell(known)
+        if not known.leaves(self._number):
+            return False
+        began = time.monotonic()
+        worked = self._projector.renew(self._many).worked
+        self._took = time.monotonic() - began if worked else _NOTHING_TO_RENEW_S
+        self._many = 1 if self._took > _LONG_TO_RENEW_S else min(self._many * 2, _MOST_RENEWED)
+        return True
+
+    def _tell(self, known: Derivation) -> None:
+        """Say what is done now and then, and when it is over."""
+        name, now = self._store.name, time.monotonic()
+        if known.newest > self._number:
+            log.warning("%s: derived by a newer version of Tapes, and not derived anew", name)
+        elif not known.leaves(self._number):
+            if self._told_at is not None:
+                log.warning("%s: all of it is derived anew", name)
+        elif self._told_at is None or now - self._told_at > _TOLD_EVERY_S:
+            self._told_at = now
+            log.warning(
+                "%s: an older version of Tapes derived it; it is derived anew: %.0f %%",
+                name,
+                known.done(self._number) * 100,
+            )
 
 
 def _add(total: Progress, more: Progress) -> None:

@@ -5,6 +5,7 @@ import httpx
 import pytest
 
 from tapes.projector import Projector
+from tapes.rows import DERIVATION
 from tapes.store.sql import SqlStore
 from tests.api.serving import got, served
 from tests.contracts.test_store import fill, many
@@ -102,3 +103,4 @@ def test_the_status_counts_what_the_log_holds(client: httpx.Client) -> None:
     assert status["counts"]["outcome"] == {"live": 14, "recorded": 8, "replayed": 2}
     assert status["counts"]["waiting"]["sessions"] == 0
     assert status["skipped"] == {}
+    assert status["derivation"] == {"derived_by": DERIVATION, "deriver": DERIVATION, "done": 1.0}

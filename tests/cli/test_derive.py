@@ -9,6 +9,7 @@ import pytest
 
 from tapes.keeping import open_projector, open_store
 from tapes.opening import Where
+from tapes.rows import DERIVATION
 from tests.commands import PATIENCE_S, started, typed
 from tests.derive.talks import conversation
 from tests.proxies import wait_until
@@ -47,6 +48,26 @@ def test_a_row_that_nobody_would_derive_is_told(where: Where, in_tmp_path: Path)
     checked = typed("derive", "--check", cwd=in_tmp_path)
     assert checked.status == 1
     assert "differs in tool_calls" in checked.out
+
+
+def test_a_log_of_an_older_version_is_told_and_derived_anew(
+    where: Where, in_tmp_path: Path
+) -> None:
+    store = open_store(where)
+    open_projector(store).drain()
+    store.derived(0)
+    store.close()
+    checked = typed("derive", "--check", cwd=in_tmp_path)
+    older = (
+        "by an older version of Tapes: anew beside whatever serves it next, or now: tapes derive"
+    )
+    assert checked.status == 0
+    assert checked.out.splitlines()[1:] == [f"  derived {older}"]
+    assert f"derived   {older}" in typed("status", cwd=in_tmp_path).out
+    log = json.loads(typed("status", "--json", cwd=in_tmp_path).out)["log"]
+    assert (log["derived_by"], log["deriver"], log["done"]) == (0, DERIVATION, 0.0)
+    assert json.loads(typed("derive", "--json", cwd=in_tmp_path).out)["derived_by"] == DERIVATION
+    assert "derived " not in typed("status", cwd=in_tmp_path).out
 
 
 def test_a_worker_derives_what_others_write(where: Where, in_tmp_path: Path) -> None:

@@ -136,6 +136,10 @@ def test_what_came_from_a_tape_cost_nothing_and_saved_its_price() -> None:
     made = session(live, replayed)
     assert (made.total_cost_usd, made.saved_cost_usd) == (Decimal("0.12"), Decimal("0.12"))
     assert (made.llm_calls, made.replayed_calls, made.unpriced_calls) == (2, 1, 0)
+    alone = session(replayed)
+    assert (alone.total_cost_usd, alone.saved_cost_usd) == (Decimal(0), Decimal("0.12"))
+    unpriced = session(replayed, chat(3, [HI], "c", model="acme-local-7b"))
+    assert (unpriced.total_cost_usd, unpriced.unpriced_calls) == (None, 1)
 
 
 def test_each_model_is_told_apart_the_dearest_first() -> None:

@@ -465,6 +465,24 @@ def test_spans_are_sorted_by_what_was_spent(store: SqlStore) -> None:
     assert found == ["recorded", "replayed"]
 
 
+@pytest.mark.parametrize("noun", ["sessions", "traces"])
+def test_what_a_tape_answered_alone_is_sorted_before_what_has_no_price(
+    store: SqlStore, noun: str
+) -> None:
+    hi, ways = [said("user", "hi")], [Outcome.RECORDED, Outcome.REPLAYED] * 6
+    store.append(
+        [
+            chat(n, hi, "a", session=f"s{n}", outcome=way, tokens=(1, 1) if n % 2 else None)
+            for n, way in enumerate(ways)
+        ]
+    )
+    Projector(store, lambda *_: Decimal(9)).drain()
+    found = getattr(store.project(), noun)(Ask(sort="total_cost_usd")).items
+    rows = [each.session if noun == "sessions" else each for each in found]
+    assert [row.saved_cost_usd for row in rows] == [Decimal(9)] * 6 + [None] * 6
+    assert [row.total_cost_usd for row in rows] == [Decimal(0)] * 6 + [None] * 6
+
+
 def test_what_a_tape_answered_is_known_to_have_cost_nothing_where_all_is_summed(
     store: SqlStore,
 ) -> None:

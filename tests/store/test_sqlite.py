@@ -15,6 +15,7 @@ import pytest
 
 from tapes.errors import UnavailableStore
 from tapes.projector import Projector
+from tapes.rows import DERIVATION
 from tapes.store.sqlite import open_sqlite
 from tests.openfiles import open_below
 from tests.proxies import PATIENCE_S
@@ -202,6 +203,7 @@ def test_a_log_that_may_only_be_read_is_read_and_leaves_nothing_beside_it() -> N
             store.project().erase([found.session.id], reason="")
         with store.leading() as leads:
             assert not leads
+        assert store.derivation().done(DERIVATION + 1) == 0.0
         store.close()
         assert sorted(os.listdir(folder)) == ["t.db", "t.db.lock"]
 

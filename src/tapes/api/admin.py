@@ -20,7 +20,7 @@ from tapes.api.sessions import unknown
 from tapes.errors import BadQuery
 from tapes.exporting import sessions_found
 from tapes.projector import Projector
-from tapes.rows import NO_ORG, RawTurn
+from tapes.rows import DERIVATION, NO_ORG, RawTurn
 from tapes.seeding import seed
 from tapes.store.base import Correction, Noun, Project
 from tapes.store.filters import EVERYTHING
@@ -174,12 +174,17 @@ def _turns_of_proxy(project: Project, wanted: str) -> list[int]:
 @router.get("/v1/status", response_model=StateItem)
 def status(request: Request, core: TheCore, project: TheProject, caller: TheCaller) -> Response:
     """How the log is: what it holds of a tenant, what waits, what shows nowhere and why."""
-    counts = core.store.counts(project.org_id)
+    counts, known = core.store.counts(project.org_id), core.store.derivation()
     body: StateItem = {
         "seq": project.seq(),
         "counts": {what: dict(numbers) for what, numbers in counts.items()},
         "skipped": dict(project.skipped()),
         "derives": core.projector is not None,
+        "derivation": {
+            "derived_by": known.version,
+            "deriver": DERIVATION,
+            "done": known.done(DERIVATION),
+        },
         "addresses": {str(door): address for door, address in core.addresses.items()},
     }
     if not caller.guest:

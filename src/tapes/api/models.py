@@ -813,6 +813,17 @@ class AuditItems(TypedDict):
     items: list[AuditItem]
 
 
+class DerivationItem(TypedDict):
+    """Whether all of the log is as this version of Tapes derives it."""
+
+    derived_by: int
+    """the number of the deriver of which all of it is at least; 0 where it had none"""
+    deriver: int
+    """the number of this one"""
+    done: float
+    """how much of it is of this one, or of a later one, from 0 to 1"""
+
+
 class StateItem(TypedDict):
     """How the log is."""
 
@@ -825,6 +836,8 @@ class StateItem(TypedDict):
     """turns that show nowhere, by reason"""
     derives: bool
     """whether this process keeps the read model up to date"""
+    derivation: DerivationItem
+    """by which deriver it was derived; of the whole log"""
     addresses: dict[str, str]
     """where the proxy, the API and the ingest are, or usually are"""
 

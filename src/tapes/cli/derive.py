@@ -2,8 +2,9 @@
 
 import click
 
-from tapes.cli.opened import opened, place_of
+from tapes.cli.opened import age_of, opened, place_of
 from tapes.cli.output import json_option, write, write_json
+from tapes.rows import DERIVATION
 
 _SHOWN = 50
 
@@ -17,7 +18,7 @@ def derive(*, check: bool, store: str | None, config_dir: str | None, as_json: b
     """Make sessions, traces and spans anew from the log.
 
     What is there already is as it would be made; --check proves it: it rebuilds everything beside
-    what is kept and compares row by row.
+    what is kept and compares row by row. It also says where an older version derived the log.
 
     \b
     Example:
@@ -33,16 +34,24 @@ def derive(*, check: bool, store: str | None, config_dir: str | None, as_json: b
             log.mark_dirty()
         progress = projector.drain()
         differences = list(projector.check()) if check else []
+        if not check:
+            log.derived(DERIVATION)
+        known = log.derivation()
     told = {
         "store": str(place_of(store, config_dir)),
         "derived": progress.derived,
         "changed": progress.changed,
         "failed": progress.failed,
+        "derived_by": known.version,
+        "deriver": DERIVATION,
+        "done": known.done(DERIVATION),
     }
     if as_json:
         write_json(told | ({"differences": differences} if check else {}))
     else:
         write(_told(told, check=check, differences=differences))
+        if check and age_of(known):
+            write(f"  derived {age_of(known)}")
     return 1 if differences or progress.failed else 0
 
 

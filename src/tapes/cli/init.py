@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from tapes.cli.opened import opened, place_of, store_options, tenant_of
+from tapes.cli.opened import age_of, opened, place_of, store_options, tenant_of
 from tapes.cli.output import count, facts, json_option, write, write_json
 from tapes.config import (
     FILE,
@@ -31,6 +31,7 @@ from tapes.config import (
 )
 from tapes.errors import BadSetting, TapesError, as_typed
 from tapes.listening import Listen
+from tapes.rows import DERIVATION
 from tapes.tape.beside import make_local
 
 PRESETS = {
@@ -285,13 +286,13 @@ def status(
         "api_answers": _answers(f"{base}/ping"),
         "proxy": f"http://{Listen.of(settings['proxy.listen'])}",
     }
-    told["proxy_answers"] = _answers(f"{told['proxy']}/_tapes/ping")
+    told["proxy_answers"], age = _answers(f"{told['proxy']}/_tapes/ping"), ""
     if where.dsn is None and not os.path.exists(where.path):
         told["log"] = None
     else:
         try:
             with opened(store, config_dir) as log:
-                stats = log.project(tenant).stats()
+                stats, known = log.project(tenant).stats(), log.derivation()
                 told["log"] = {
                     "sessions": stats.sessions,
                     "traces": stats.traces,
@@ -299,13 +300,17 @@ def status(
                     "output_tokens": stats.output_tokens,
                     "cost_usd": stats.cost_usd,
                     "counts": {what: dict(n) for what, n in log.counts().items()},
+                    "derived_by": known.version,
+                    "deriver": DERIVATION,
+                    "done": known.done(DERIVATION),
                 }
+                age = age_of(known)
         except TapesError as error:
             told["log"], told["error"] = None, error.message
     if as_json:
         write_json(told)
         return
-    _tell(told)
+    _tell(told, age)
 
 
 def _answers(url: str) -> bool:
@@ -320,7 +325,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _tell(told: dict[str, Any]) -> None:
+def _tell(told: dict[str, Any], age: str) -> None:
     log = told["log"]
     facts(
         ("settings", told["folder"] or "none: the defaults hold (tapes init makes a file)"),
@@ -334,6 +339,7 @@ def _tell(told: dict[str, Any]) -> None:
             ("traces", log["traces"]),
             ("tokens", _tokens(log["input_tokens"], log["output_tokens"])),
             ("waiting", _waiting(log["counts"].get("waiting", {}))),
+            ("derived", age or None),
         )
 
 

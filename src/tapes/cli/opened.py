@@ -11,8 +11,8 @@ import click
 from tapes.config import STORAGE, read_settings
 from tapes.errors import BadSetting, UnknownId, UnreadableStore
 from tapes.opening import DEFAULT_STORE, Where
-from tapes.rows import NO_ORG
-from tapes.store.base import SHORTEST, Listed, Project, Store
+from tapes.rows import DERIVATION, NO_ORG
+from tapes.store.base import SHORTEST, Derivation, Listed, Project, Store
 
 
 def store_options(command: Any) -> Any:
@@ -32,6 +32,18 @@ def place_of(store: str | None, config_dir: str | None) -> Where:
     if store is not None:
         return Where.of(store)
     return Where.in_settings(read_settings(STORAGE, {}, config_dir=config_dir))
+
+
+def age_of(known: Derivation) -> str:
+    """By which version of Tapes a log was derived, for people; "" where by this one."""
+    if known.newest > DERIVATION:
+        return "by a newer version of Tapes"
+    if known.version == DERIVATION:
+        return ""
+    older = "by an older version of Tapes"
+    if known.newest == DERIVATION:
+        return f"{older}, {known.done(DERIVATION):.0%} of it anew so far"
+    return f"{older}: anew beside whatever serves it next, or now: tapes derive"
 
 
 @contextlib.contextmanager

@@ -259,7 +259,7 @@ def _session_row(
         cache_read_tokens=total.cache_read,
         cache_creation_tokens=total.cache_write,
         reasoning_tokens=total.reasoning,
-        total_cost_usd=total.cost,
+        total_cost_usd=total.spent,
         saved_cost_usd=total.saved,
         llm_calls=total.calls,
         replayed_calls=total.replayed,

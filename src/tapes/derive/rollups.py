@@ -96,6 +96,12 @@ class Totals:
             self.unpriced += cost is None
             self.cost = plus(self.cost, cost)
 
+    @property
+    def spent(self) -> Decimal | None:
+        """The cost; where a tape answered all that may cost something, that is known to be none."""
+        is_replay = self.replayed > 0 and not self.unpriced
+        return Decimal(0) if self.cost is None and is_replay else self.cost
+
 
 def totals(calls: Iterable[Call], prices: Mapping[str, Decimal | None]) -> Totals:
     """What calls add up to; `prices` are by the id of the call."""
@@ -190,7 +196,7 @@ def summed(
         cache_read_tokens=everything.cache_read,
         cache_creation_tokens=everything.cache_write,
         reasoning_tokens=everything.reasoning,
-        total_cost_usd=everything.cost,
+        total_cost_usd=everything.spent,
         saved_cost_usd=everything.saved,
         unpriced_calls=everything.unpriced,
         uncounted_calls=everything.uncounted,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, literal_column, null, select, tuple_
+from sqlalchemy import Connection, bindparam, func, literal_column, null, select, tuple_
 
 from tapes.errors import UnavailableStore
 from tapes.rows import RawTurn, Source, moments
@@ -508,6 +508,9 @@ def _marking() -> Any:
         set_={
             "version": dirty.c.version + 1,
             "dirtied_at": statement.excluded.dirtied_at,
+            "first_dirtied_at": func.min(
+                dirty.c.first_dirtied_at, statement.excluded.first_dirtied_at
+            ),
             "failed": null(),
         },
     )
@@ -526,7 +529,8 @@ _MARK_ALL = """
     INSERT INTO derive_queue AS known (org_id, session_id, version, dirtied_at, first_dirtied_at)
     SELECT org, session, 1, %(now)s, %(now)s FROM marked
     ON CONFLICT (org_id, session_id) DO UPDATE
-    SET version = known.version + 1, dirtied_at = excluded.dirtied_at, failed = NULL
+    SET version = known.version + 1, dirtied_at = excluded.dirtied_at, failed = NULL,
+        first_dirtied_at = least(known.first_dirtied_at, excluded.first_dirtied_at)
     RETURNING 1
 """
 

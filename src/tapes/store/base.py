@@ -624,6 +624,35 @@ class Dirty:
 
 
 @dataclass(frozen=True, slots=True)
+class Derivation:
+    """The number of the deriver of which all of a log is, and to which it is derived anew.
+
+    It is derived anew while `newest` is higher: `below` is the turn that is next, of `top`. A
+    number of 0 is that of a deriver that had none.
+    """
+
+    version: int
+    newest: int
+    below: int = 0
+    top: int = 0
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it is being derived anew."""
+        return self.newest != self.version
+
+    def leaves(self, number: int) -> bool:
+        """Whether there is something left to derive anew for the deriver of a number."""
+        return self.version < number and self.newest <= number
+
+    def done(self, number: int) -> float:
+        """How much of it is of the deriver of a number, or of a later one: from 0 to 1."""
+        if self.version >= number:
+            return 1.0
+        return 1 - self.below / self.top if self.newest >= number else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """Where a turn that names no session belongs, or why it shows nowhere.
 
@@ -744,6 +773,22 @@ class Store(Protocol):
 
     def mark_dirty(self, org_id: str | None = None, session_ids: Iterable[str] = ()) -> int:
         """Have sessions derived anew: these, all of a tenant, or all."""
+        ...
+
+    def derivation(self) -> Derivation:
+        """By which deriver the log was derived, and how far it is derived anew."""
+        ...
+
+    def renew(self, number: int) -> Derivation:
+        """Give out some sessions that a deriver of a lower number derived, if there are any."""
+        ...
+
+    def take_renewed(self, limit: int) -> AbstractContextManager[Work]:
+        """Sessions that were given out so, which no other worker has."""
+        ...
+
+    def derived(self, number: int) -> None:
+        """All of it was derived by the deriver of this number."""
         ...
 
     def waiting(self, org_id: str) -> int:

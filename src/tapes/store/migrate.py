@@ -14,6 +14,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, delete, insert, inspect, select, text
 
 from tapes.errors import DamagedStore, NewerStore, UnreadableStore
+from tapes.rows import DERIVATION
 from tapes.store.database import Database
 from tapes.store.model import index_all
 from tapes.store.tables import about
@@ -46,13 +47,16 @@ def made_ready(database: Database) -> None:
         if not said_about(connection, STORE):
             say_about(connection, STORE, str(uuid4()))
             say_about(connection, PLACING, "")
+        if version is None:
+            say_about(connection, DERIVED, str(DERIVATION))
         if said_about(connection, WORDS) != str(VERSION):
             index_all(database, connection)
             say_about(connection, WORDS, str(VERSION))
 
 
-# What a database says about itself: its own id, the version of its words; and a row to lock.
-STORE, WORDS, PLACING = "store", "words", "placing"
+# What a database says about itself: its own id, the version of its words; a row to lock; and by
+# which deriver it was derived.
+STORE, WORDS, PLACING, DERIVED = "store", "words", "placing", "derived"
 
 
 def said_about(connection: Connection, name: str) -> str:

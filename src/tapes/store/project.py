@@ -43,6 +43,7 @@ from tapes.store.records import date_tombstone, stream_records, take_records
 from tapes.store.searching import Search, WordTexts, find_ids
 from tapes.store.sheets import LINK_ORDER, sheet_of_session, sheet_of_trace
 from tapes.store.tables import changes, dirty, links, raw_turns, sessions, spans, traces
+from tapes.store.working import WAITS
 
 
 class SqlProject:
@@ -289,7 +290,7 @@ class SqlProject:
         """How many sessions are not derived yet; a turn that has none so far counts as one."""
         own = raw_turns.c.org_id == self.org_id
         asks = (
-            select(func.count()).where(dirty.c.org_id == self.org_id, dirty.c.failed.is_(None)),
+            select(func.count()).where(dirty.c.org_id == self.org_id, WAITS),
             select(func.count()).where(
                 own, raw_turns.c.session_id.is_(None), raw_turns.c.placed.is_(None)
             ),

@@ -9,7 +9,7 @@ from sqlalchemy import Select, Table, delete, func, select
 from tapes.errors import DamagedStore, UnavailableStore
 from tapes.rows import NO_ORG, RawTurn
 from tapes.store.appending import Appending, count_drops
-from tapes.store.base import Receipt, Stats
+from tapes.store.base import Derivation, Receipt, Stats
 from tapes.store.database import Database
 from tapes.store.erasing import Erasing, Purge
 from tapes.store.lately import Lately
@@ -18,9 +18,10 @@ from tapes.store.migrate import say_about
 from tapes.store.placing import Placements, PlacingWork
 from tapes.store.project import SqlProject
 from tapes.store.records import orgs_of_records
+from tapes.store.renewing import Renewing
 from tapes.store.strays import strays
 from tapes.store.tables import about, dirty, drops, raw_turns
-from tapes.store.working import TakenWork, Working
+from tapes.store.working import WAITS, TakenWork, Working
 
 _KINDS = (raw_turns.c.state, raw_turns.c.outcome, raw_turns.c.source)
 _BY_KIND = select(*_KINDS, func.count()).group_by(*_KINDS).order_by(*_KINDS)
@@ -36,6 +37,7 @@ class SqlStore:
         self.name = database.name
         self._appending = Appending(database)
         self._working = Working(database)
+        self._renewing = Renewing(database)
         self._placements = Placements(database)
         self._bodies = Bodies()
         self._erasing = Erasing(database, self._forget)
@@ -138,6 +140,22 @@ class SqlStore:
         """Have sessions derived anew."""
         return self._working.mark(org_id, session_ids)
 
+    def derivation(self) -> Derivation:
+        """By which deriver the log was derived."""
+        return self._renewing.derivation()
+
+    def renew(self, number: int) -> Derivation:
+        """Give out what a lower number derived."""
+        return self._renewing.renew(number)
+
+    def take_renewed(self, limit: int) -> AbstractContextManager[TakenWork]:
+        """Sessions that were given out so."""
+        return self._working.take_renewed(limit)
+
+    def derived(self, number: int) -> None:
+        """All of it was derived by this number."""
+        self._renewing.derived(number)
+
     def waiting(self, org_id: str) -> int:
         """How many sessions of a tenant are still to be derived, those that a worker has too."""
         return self._working.waiting(org_id)
@@ -165,7 +183,7 @@ class SqlStore:
                 raw_turns.c.session_id.is_(None), raw_turns.c.placed.is_(None)
             )
             by["waiting"] = {
-                "sessions": ask(waiting.where(dirty.c.failed.is_(None))).scalar() or 0,
+                "sessions": ask(waiting.where(WAITS)).scalar() or 0,
                 "failed": ask(waiting.where(dirty.c.failed.is_not(None))).scalar() or 0,
                 "unplaced": ask(of(unplaced, raw_turns)).scalar() or 0,
             }

@@ -219,6 +219,8 @@ dirty = Table(
     PrimaryKeyConstraint("org_id", "session_id"),
 )
 Index("derive_queue_by_time", dirty.c.dirtied_at)
+# What is in no hurry is dirty since then, a time that never comes.
+BACKGROUND = 2**62 + 1
 
 # A row that workers lock while they derive a session; writers of turns never touch it.
 claims = Table(

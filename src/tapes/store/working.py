@@ -15,7 +15,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -39,7 +39,7 @@ from tapes.store.appending import mark_dirty
 from tapes.store.base import Dirty
 from tapes.store.database import Database
 from tapes.store.model import ModelWriter
-from tapes.store.tables import claims, dirty, raw_turns
+from tapes.store.tables import BACKGROUND, claims, dirty, raw_turns
 
 log = logging.getLogger(__name__)
 
@@ -74,19 +74,26 @@ class Working:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    @contextmanager
     def take(
         self, limit: int, *, ready_at: int, overdue_at: int, but: Collection[tuple[str, str]]
-    ) -> Iterator[TakenWork]:
+    ) -> AbstractContextManager[TakenWork]:
         """Sessions that are ready: quiet since `ready_at`, or dirty since before `overdue_at`."""
+        return self._taken(_ready(limit, ready_at, overdue_at, but))
+
+    def take_renewed(self, limit: int) -> AbstractContextManager[TakenWork]:
+        """Sessions that are in no hurry: an older deriver derived them."""
+        return self._taken(_IN_NO_HURRY.limit(limit))
+
+    @contextmanager
+    def _taken(self, ready: Select[Any]) -> Iterator[TakenWork]:
         if self._database.is_postgres:
             with self._database.writing() as connection:
-                work = TakenWork(self._locked(connection, _ready(limit, ready_at, overdue_at, but)))
+                work = TakenWork(self._locked(connection, ready))
                 yield work
                 self._finish(connection, work)
             return
         with self._database.reading() as connection:
-            taken = connection.execute(_ready(limit, ready_at, overdue_at, but)).all()
+            taken = connection.execute(ready).all()
         work = TakenWork(tuple(Dirty(*row) for row in taken))
         yield work
         if work.made or work.failed:
@@ -180,7 +187,7 @@ class Working:
 
     def waiting(self, org_id: str) -> int:
         """How many sessions of a tenant are dirty and not set aside."""
-        ask = select(func.count()).where(dirty.c.org_id == org_id, dirty.c.failed.is_(None))
+        ask = select(func.count()).where(dirty.c.org_id == org_id, WAITS)
         with self._database.reading() as connection:
             return int(connection.execute(ask).scalar_one())
 
@@ -204,6 +211,12 @@ _DIRTY = (
     dirty.c.version,
     dirty.c.dirtied_at,
     dirty.c.first_dirtied_at,
+)
+
+# Turns came that nothing was derived from yet.
+WAITS = and_(dirty.c.failed.is_(None), dirty.c.first_dirtied_at < BACKGROUND)
+_IN_NO_HURRY = select(*_DIRTY).where(
+    dirty.c.failed.is_(None), dirty.c.first_dirtied_at >= BACKGROUND
 )
 
 

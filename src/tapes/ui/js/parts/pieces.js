@@ -53,7 +53,7 @@ export function When({ at, relative }) {
 export const Duration = ({ ns }) => html`<span title=${ns == null ? 'unknown' : `${f.count(ns)} ns`}>${f.duration(ns)}</span>`;
 
 export function costTip(usd, unpriced, saved, replayed) {
-  const isNothing = usd == null && f.spent(usd, { unpriced, saved, replayed }) === 0;
+  const isNothing = f.spent(usd || null, { unpriced, saved, replayed }) === 0;
   const left = unpriced ? `${f.plural(unpriced, 'call')} without a price ${unpriced === 1 ? 'is' : 'are'} not in it` : '';
   return [isNothing ? 'answered from a tape: nothing was spent' : usd == null ? 'the cost is not known' : f.exactMoney(usd), left, saved ? `not spent thanks to tapes: $${saved}` : ''].filter(Boolean).join(' · ');
 }
