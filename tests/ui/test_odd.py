@@ -244,3 +244,28 @@ def test_an_answer_that_was_cut_off_says_so_where_it_ends(odd: str, open_page: O
     call = page.get_by_role("feed").locator(".call")
     expect(call).to_contain_text("Hel")
     expect(call).to_contain_text("the answer was cut off here")
+
+
+def test_an_answer_that_was_cut_off_by_its_limit_says_so_where_it_is_called_failed(
+    odd: str, open_page: Open
+) -> None:
+    page = open_page(odd, "#/sessions?q=%22write%20essay%22")
+    row = page.get_by_role("row").filter(has_text="write essay")
+    expect(row).to_contain_text("failed: cut off")
+    row.get_by_role("link").click()
+    why = "its last answer was cut off at its limit of tokens (length)"
+    expect(page.locator(".totals")).to_contain_text(why)
+    expect(page.get_by_role("feed")).to_contain_text("the answer was cut off at its limit")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_role("dialog")).to_contain_text("write essay")
+    page.get_by_role("button", name="Keep").click()
+
+
+def test_a_narrow_list_marks_what_failed(odd: str, open_page: Open) -> None:
+    narrow = {"width": 390, "height": 800}
+    page = open_page(
+        odd, "#/sessions?q=%22write%20essay%22%20OR%20%22too%20much%22", viewport=narrow
+    )
+    for said_ in ("write essay", "too much"):
+        row = page.get_by_role("row").filter(has_text=said_)
+        expect(row.get_by_role("img", name="failed")).to_be_visible()
