@@ -4,6 +4,7 @@ import { at as path, query, useAsk } from './api.js';
 import { link } from './route.js';
 import { Asked, Cost, Duration, Icon, Kind, Outcome, State, Text, When } from './pieces.js';
 import { Blocks } from './content.js';
+import { PlainSwitch } from './prose.js';
 import { how } from './columns.js';
 import * as f from './format.js';
 
@@ -70,5 +71,5 @@ function SpanSheet({ id, close }) {
       ${found.error_type && html`<${Fact} name="Error"><${Text} class="bad">${found.error_type}</${Text}></${Fact}>`}
       ${found.model && html`<${Fact} name="Model"><${Text}>${found.model}</${Text}></${Fact}>`}
       ${found.usage && html`<${Fact} name="Tokens">${f.count(found.usage.prompt_tokens)} in, ${f.percent(found.usage.cache_read_input_tokens, found.usage.prompt_tokens)} cached, ${f.count(found.usage.completion_tokens)} out</${Fact}><${Fact} name="Cost"><${Cost} usd=${f.spentOn(found)} saved=${f.savedOn(found)} whole /></${Fact}>`}</dl>
-    ${found.input?.length || found.output?.length ? html`<${Blocks} title="Input" blocks=${found.input} /><${Blocks} title="Output" blocks=${found.output} />` : html`<p class="dim">${found.kind === 'agent' ? 'What it said is in its calls and tools: see its trace.' : 'It holds no text.'}</p>`}`}</${Asked}>`;
+    ${found.input?.length || found.output?.length ? html`<div><${PlainSwitch} /></div><${Blocks} title="Input" blocks=${found.input} /><${Blocks} title="Output" blocks=${found.output} />` : html`<p class="dim">${found.kind === 'agent' ? 'What it said is in its calls and tools: see its trace.' : 'It holds no text.'}</p>`}`}</${Asked}>`;
 }

@@ -9,6 +9,7 @@ import { Lanes } from '../parts/lanes.js';
 import { Card } from '../parts/cards.js';
 import { Detail } from '../parts/detail.js';
 import { Fork, callsOf } from '../parts/fork.js';
+import { PLAIN_KEY, PlainSwitch } from '../parts/prose.js';
 import { Gone } from '../parts/gone.js';
 import { Delete, Freeze } from '../parts/many.js';
 import { isFault, modelOf, sumOf, whyEnded } from '../parts/model.js';
@@ -139,6 +140,7 @@ function Whole({ found, asked, params }) {
     { key: 'e', label: 'next error', run: nextError },
     { key: 'f', label: 'fork from here', run: () => fork(at) },
     { key: 'F', label: 'follow', run: () => setFollow(!follow) },
+    PLAIN_KEY,
     { key: 'r', label: 'rename', hidden: true, run: () => setDialog('rename') },
     { key: 'Escape', shown: 'Esc', label: 'back', run: () => (params.span ? set({ span: '' }) : history.length > 1 ? history.back() : go(['sessions'])) },
   ]);
@@ -163,6 +165,7 @@ function Whole({ found, asked, params }) {
       <div class="row wrap"><h1 class="cut grow"><${Text}>${session.display_title}</${Text}></h1>
         <button class="button plain" aria-pressed=${String(session.pinned)} onClick=${() => change({ pinned: !session.pinned }, session.pinned ? 'No longer pinned' : 'Pinned: exempt from retention')}><${Icon} name="pin" />${session.pinned ? 'Pinned' : 'Pin'}</button>
         <button class="button plain" onClick=${() => setDialog('rename')}>Rename, tag</button>
+        <${PlainSwitch} />
         <button class="button" onClick=${() => setDialog('freeze')}><${Icon} name="snow" />Freeze</button>
         <button class="button" onClick=${() => exported(session.id)}><${Icon} name="down2" />Export</button>
         <button class="button" onClick=${() => copy(location.href, 'Link copied')}><${Icon} name="copy" />Link</button>
