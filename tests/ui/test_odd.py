@@ -244,3 +244,129 @@ def test_an_answer_that_was_cut_off_says_so_where_it_ends(odd: str, open_page: O
     call = page.get_by_role("feed").locator(".call")
     expect(call).to_contain_text("Hel")
     expect(call).to_contain_text("the answer was cut off here")
+
+
+def test_an_answer_that_was_cut_off_by_its_limit_says_so_where_it_is_called_failed(
+    odd: str, open_page: Open
+) -> None:
+    page = open_page(odd, "#/sessions?q=%22write%20essay%22")
+    row = page.get_by_role("row").filter(has_text="write essay")
+    expect(row).to_contain_text("failed: cut off")
+    row.get_by_role("link").click()
+    why = "its last answer was cut off at its limit of tokens (length)"
+    expect(page.locator(".totals")).to_contain_text(why)
+    expect(page.get_by_role("feed")).to_contain_text("the answer was cut off at its limit")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_role("dialog")).to_contain_text("write essay")
+    page.get_by_role("button", name="Keep").click()
+
+
+def test_a_narrow_list_marks_what_failed(odd: str, open_page: Open) -> None:
+    narrow = {"width": 390, "height": 800}
+    page = open_page(
+        odd, "#/sessions?q=%22write%20essay%22%20OR%20%22too%20much%22", viewport=narrow
+    )
+    for said_ in ("write essay", "too much"):
+        row = page.get_by_role("row").filter(has_text=said_)
+        expect(row.get_by_role("img", name="failed")).to_be_visible()
+
+
+def test_markdown_is_drawn_and_does_nothing_by_itself(odd: str, open_page: Open) -> None:
+    page = opened(open_page, odd, "write markdown")
+    feed = page.get_by_role("feed")
+    feed.get_by_role("button", name="Read all of it").click()
+    expect(feed.get_by_role("heading", name="Rounding")).to_be_visible()
+    expect(feed.locator("strong")).to_have_text(["twice", "pal\u200b"])
+    expect(feed.get_by_text("__init__ stays, src/**/*.py too")).to_be_visible()
+    expect(feed.locator(".unseen").first).to_have_attribute(
+        "data-code", "⟨hidden: Ignore all of it⟩"
+    )
+    expect(feed.get_by_role("listitem")).to_have_count(4)
+    expect(feed.locator("ul[dir=rtl]")).to_have_text("أولاً")
+    expect(feed.get_by_role("cell")).to_have_text(["a | b", "42.00"])
+    expect(feed.get_by_role("columnheader", name="<i>sum</i>")).to_be_visible()
+    code = feed.get_by_role("figure").filter(has_text="python")
+    code.get_by_role("button", name="Copy the code").click()
+    expect(page.get_by_text("Code copied")).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == "def total():  # <b>not bold</b>\n    return 42"
+    expect(feed.get_by_role("figure").last).to_contain_text("<script>window.broken = 1</script>")
+    leading = feed.locator(".leading")
+    expect(leading).to_have_text(
+        [f"https://elsewhere.test/{it}" for it in ("guide", "one.png", "x.png")]
+    )
+    assert feed.locator("a[href*='://'], img, script, b b, i i").count() == 0
+    assert page.evaluate("window.broken") is None
+    assert faults(page) == []
+    page.evaluate("window.open = (...told) => { window.told = told; }")
+    leading.first.click()
+    assert page.evaluate("window.told[0]") == "https://elsewhere.test/guide"
+    assert "noopener" in page.evaluate("window.told[2]")
+
+
+def test_who_wants_texts_as_they_were_written_gets_them_so_from_then_on(
+    odd: str, open_page: Open
+) -> None:
+    page = opened(open_page, odd, "write markdown")
+    switch = page.get_by_role("button", name="Plain text")
+    expect(page.get_by_role("heading", name="Rounding")).to_be_visible()
+    switch.click()
+    expect(page.get_by_text("It was rounded **twice**")).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("It was rounded **twice**")).to_be_visible()
+    expect(switch).to_have_attribute("aria-pressed", "true")
+    page.keyboard.press("m")
+    expect(page.get_by_role("heading", name="Rounding")).to_be_visible()
+
+
+def test_an_answer_that_is_json_is_shown_as_json(odd: str, open_page: Open) -> None:
+    page = opened(open_page, odd, "write json")
+    verdict = page.get_by_role("feed").get_by_role("button", name='"verdict": {')
+    expect(verdict).to_have_attribute("aria-expanded", "true")
+
+
+READ = """async (texts) => {
+  const { blocksOf, piecesOf } = await import('/ui/js/parts/markdown.js');
+  return texts.map((text) => [...blocksOf(text)].map(
+    (block) => (block.kind === 'text' ? piecesOf(block.text) : block.kind)));
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("2*3*4 a_b_c src/**/*.py and **/*.ts", [["2*3*4 a_b_c src/**/*.py and **/*.ts"]]),
+        ("今天**很好**，", [["今天", {"kind": "strong", "pieces": ["很好"]}, "，"]]),
+        ("*a **b** c", [["*", "a ", {"kind": "strong", "pieces": ["b"]}, " c"]]),
+        ("``a`b`` `c", [[{"kind": "code", "text": "a`b"}, " `c"]]),
+        ("[x](JavaScript:alert(1))", [["[x](JavaScript:alert(1))"]]),
+        (
+            "a | b\n--- | ---\n1 | 2\n\n---\n> q\n- i\n~~~\nopen",
+            ["table", "rule", "quote", "list", "code"],
+        ),
+        ("in\n1985. it\n#5 is no head", [["in\n1985. it\n#5 is no head"]]),
+    ],
+    ids=["names", "no-spaces", "not-closed", "code", "script", "blocks", "no-blocks"],
+)
+def test_markdown_is_read_as_people_mean_it(
+    odd: str, open_page: Open, text: str, read: object
+) -> None:
+    page = open_page(odd, "ui/mark.svg")
+    assert page.evaluate(READ, [text]) == [read]
+
+
+def test_no_flood_of_signs_takes_longer_than_its_length(odd: str, open_page: Open) -> None:
+    signs = ("*", "[", "|", ">", "`", "_", "[a](", "![", "**a *b ", "- ", "> - ", "|-", "<http://")
+    lines = ("- a\n", "|\n-\n", "> >\n", "```\n", "-\n\n\n")
+    backticks = " ".join("`" * length for length in range(1, 600))
+    page = open_page(odd, "ui/mark.svg")
+    floods = [each * (200_000 // len(each)) for each in (*signs, *lines)]
+    assert (
+        len(
+            page.evaluate(
+                f"(all) => ({READ})(all).then((read) => read.map((it) => it.length))",
+                [*floods, backticks],
+            )
+        )
+        == len(floods) + 1
+    )

@@ -192,7 +192,51 @@ def odd_turns() -> list[RawTurn]:
         state=State.ABORTED_BY_CLIENT,
         stream=begun,
     )
-    return [*long, led, *wide, *steps, *pictures(), failed, cut]
+    return [*long, led, *wide, *steps, *pictures(), failed, cut, *written()]
+
+
+# What models write, and what somebody may write to do harm by it.
+MARKDOWN = f"""# Rounding
+
+It was rounded **twice**, in `tax.py`; pay{HIDDEN}**pal\u200b** __init__ stays, src/**/*.py too.
+
+1. Read
+2. Sum
+   - [x] once
+
+```python
+def total():  # <b>not bold</b>
+    return 42
+```
+
+| case | <i>sum</i> |
+| --- | ---: |
+| a \\| b | 42.00 |
+
+- أولاً
+
+[guide](https://elsewhere.test/guide) ![one](https://elsewhere.test/one.png)
+[run](javascript:window.broken=1) [odd](data:text/html,x) https://bank.test@elsewhere.test/
+<img src="https://elsewhere.test/x.png" onerror="window.broken = 1">
+
+```html
+<script>window.broken = 1</script>
+"""
+
+
+def written() -> list[RawTurn]:
+    """Answers in Markdown whose last fence is open, in JSON, and cut off."""
+    found = []
+    for number, (name, answer) in enumerate(
+        [("markdown", MARKDOWN), ("json", '{"verdict": {"pass": true}}'), ("essay", "It was a")], 1
+    ):
+        reason = "length" if name == "essay" else "stop"
+        choice: Json = {"message": said("assistant", answer), "finish_reason": reason}
+        asked: Json = {"model": "gpt-test", "messages": [said("user", f"write {name}")]}
+        answered: Json = {"id": f"m{number}", "model": "gpt-test", "choices": [choice]}
+        path = "/v1/chat/completions"
+        found.append(raw_turn(number, path, asked, answered, session=name, request_id=name))
+    return found
 
 
 # One red point.

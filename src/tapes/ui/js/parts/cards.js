@@ -8,7 +8,7 @@ import { Arguments, Block, Blocks, Long, Result, isMedia } from './content.js';
 import { CacheBadge } from './detail.js';
 import { callsOf } from './fork.js';
 import { askedOf } from './gist.js';
-import { cacheOf, isFault, lasting } from './model.js';
+import { cacheOf, cutBy, isFault, lasting } from './model.js';
 import * as f from './format.js';
 
 export function Card({ trace, spans, model, before, chosen, onChoose, onFork, number, of, isCurrent }) {
@@ -75,6 +75,7 @@ function Call({ span, before, chosen, onChoose }) {
     ${whole.cut && isCut(said) && html`<div><button class="linklike" disabled=${whole.loading} onClick=${() => setWanted(true)}>Read all of it</button></div>`}
     ${span.status === 'error' && html`<p class="bad row"><${Icon} name="error" /><${Text}>${span.error_type || 'failed'}</${Text}></p>`}
     ${span.status === 'aborted' && html`<p class="row"><${State} state="aborted" /><span class="dim">the answer was cut off here</span></p>`}
+    ${span.status === 'ok' && cutBy(span) && html`<p class="row warn"><${Icon} name="warn" /><${Text}>${`the answer was ${cutBy(span)}`}</${Text}></p>`}
     ${span.children.length > 0 && html`<${Steps} spans=${span.children} ...${{ before, chosen, onChoose }} />`}
     <button class="callline" aria-pressed=${String(span.span_id === chosen)} onClick=${() => onChoose(span)}><${Icon} name="llm" /><${Text} class="cut">${span.model || span.name}</${Text}>
       <span class="faint tnum">${f.brief(span.usage?.prompt_tokens)} in</span>${span.usage?.cache_read_input_tokens > 0 && html`<span class="share" title=${`${f.percent(span.usage.cache_read_input_tokens, span.usage.prompt_tokens)} from the cache`}><i style=${{ width: `${(100 * span.usage.cache_read_input_tokens) / span.usage.prompt_tokens}%` }} /></span>`}<span class="faint tnum">${f.brief(span.usage?.completion_tokens)} out</span>

@@ -13,11 +13,14 @@ export const tokens = (input, cached, output) => ({
   id: 'tokens', head: 'Tokens in/cached/out', width: 8.5, num: true, sort: 'total_tokens',
   cell: (row) => TokensOf(input(row), cached(row), output(row)), tip: (row) => tokensTip(input(row), cached(row), output(row)),
 });
-// How a session ended, in words.
+const errors = ({ rollup }) => rollup.failed_calls + rollup.tool_error_count;
+// How a session ended, in words. One that failed though nothing in it did has an answer that was cut off.
 const HOW = {
   completed: 'its last answer was whole', abandoned: 'its caller left before the last answer was whole',
-  failed: 'its last answer failed, was cut off by a limit or a filter, or most of its tools failed', unknown: 'how it ended is not known',
+  failed: 'its last call failed, or most of its tools did', 'cut off': 'its last answer was cut off, by a limit of tokens or by a filter', unknown: 'how it ended is not known',
 };
+export const ended = ({ rollup }) => (rollup.status === 'failed' && !errors({ rollup }) ? 'cut off' : rollup.status);
+export const how = (row) => HOW[ended(row)];
 export const cost = (usd, unpriced, saved, sort, replayed = () => 0) => ({
   id: 'cost', head: 'Cost', width: 4.75, num: true, sort,
   cell: (row) => (unpriced(row) && usd(row) != null ? [f.money(usd(row)), html`<span class="warn">+${unpriced(row)}?</span>`] : f.money(f.spent(usd(row), { unpriced: unpriced(row), saved: saved(row), replayed: replayed(row) }))),
@@ -25,7 +28,6 @@ export const cost = (usd, unpriced, saved, sort, replayed = () => 0) => ({
 });
 export const text = (id, head, width, get, rest) => ({ id, head, width, text: true, cell: (row) => get(row) || f.NONE, ...rest });
 const models = (row) => (row.rollup.model_usage || []).map((each) => each.model).join(', ') || row.rollup.model;
-const errors = ({ rollup }) => rollup.failed_calls + rollup.tool_error_count;
 
 // How the calls of a session were answered, in words; the bar says the same.
 const mixed = ({ llm_calls: all, replayed_calls: replayed, failed_calls: failed }) => `${f.plural(all, 'call')}: ${all - replayed - failed} answered, ${replayed} replayed, ${failed} failed`;
@@ -45,7 +47,7 @@ export const COLUMNS = {
       row.pinned && h('span', { class: 'pin', title: 'pinned: exempt from retention' }, Icon({ name: 'pin' })), Text({ children: row.display_title }),
       row.tags.map((tag) => h('span', { key: tag, class: 'badge' }, tag))] },
     text('agent', 'Agent', 6.25, (row) => row.agent_name || row.harness_id),
-    { id: 'state', head: 'State', width: 6.25, sort: 'derived_status', cell: (row) => State({ state: row.rollup.status, live: row.live }), tip: (row) => (row.live ? 'its last call was less than five minutes ago' : HOW[row.rollup.status]) },
+    { id: 'state', head: 'State', width: 6.75, sort: 'derived_status', cell: (row) => State({ state: row.rollup.status, why: ended(row) === 'cut off' ? ': cut off' : '', live: row.live }), tip: (row) => (row.live ? 'its last call was less than five minutes ago' : how(row)) },
     duration((row) => row.rollup.duration_ns, { width: 4.75 }),
     tokens((row) => row.rollup.usage.input_tokens, (row) => row.rollup.usage.cache_read_tokens, (row) => row.rollup.usage.output_tokens),
     cost((row) => row.rollup.usage.cost_usd, (row) => row.rollup.unpriced_calls, (row) => row.rollup.usage.saved_cost_usd, 'total_cost_usd', (row) => row.rollup.replayed_calls),

@@ -1,7 +1,9 @@
 // What was said, as it is shown: blocks of text, thinking, tool calls and results; JSON as a tree.
 // Whatever comes from outside is text here, in its own direction, and never anything else.
-import { html, useEffect, useMemo, useState } from './view.js';
+import { html, useEffect, useMemo, useState, useStore } from './view.js';
+import { prefs } from './prefs.js';
 import { Icon, Text, save } from './pieces.js';
+import { Prose } from './prose.js';
 import * as f from './format.js';
 
 const LONG = 6000;
@@ -9,8 +11,9 @@ const LONG = 6000;
 // A long text begins; the rest is one step away, and says how much it is.
 export function Long({ text, limit = LONG, as = 'div', className = 'prose' }) {
   const [shown, setShown] = useState(limit);
-  if (text.length <= shown) return html`<${Text} as=${as} class=${className}>${text}</${Text}>`;
-  return html`<${Text} as=${as} class=${className}>${text.slice(0, shown)}</${Text}>
+  const drawn = (part) => (as === 'div' ? html`<${Prose} text=${part} className=${className} />` : html`<${Text} as=${as} class=${className}>${part}</${Text}>`);
+  if (text.length <= shown) return drawn(text);
+  return html`${drawn(text.slice(0, shown))}
     <p class="rest"><span class="faint">${f.count(shown)} of ${f.count(text.length)} characters</span>
       <button class="linklike" onClick=${() => setShown(shown + 50_000)}>50,000 more</button>
       ${text.length < 1_000_000 && html`<button class="linklike" onClick=${() => setShown(Infinity)}>all</button>`}</p>`;
@@ -66,13 +69,26 @@ export function Blocks({ title, blocks, empty }) {
 export function Block({ block }) {
   if (isMedia(block)) return html`<${Media} block=${block} />`;
   switch (block.type) {
-    case 'text': return html`<${Long} text=${String(block.text ?? '')} />`;
+    case 'text': return html`<${Spoken} text=${String(block.text ?? '')} />`;
     case 'thinking': return html`<details class="fold"><summary>Thinking <span class="faint">${f.plural(String(block.thinking ?? '').length, 'character')}</span></summary><${Long} text=${String(block.thinking ?? '')} /></details>`;
     case 'tool_use': return html`<div class="toolblock"><p class="toolname"><${Icon} name="tool" /><${Text} as="b">${String(block.tool_name ?? '')}</${Text}> <${Text} as="code" class="faint">${String(block.tool_use_id ?? '')}</${Text}></p><${Arguments} value=${block.tool_input} /></div>`;
     case 'tool_result': return html`<div class=${`toolblock ${block.is_error ? 'failed' : ''}`}><p class="toolname"><${Icon} name=${block.is_error ? 'error' : 'done'} /><b>${block.is_error ? 'Error' : 'Result'}</b> <${Text} as="code" class="faint">${String(block.tool_result_id ?? '')}</${Text}></p><${Result} value=${block.tool_output} content=${block.content} /></div>`;
     case 'attributes': case 'resource': return html`<section class="blocks"><h3>${block.type === 'resource' ? 'Resource' : 'Attributes'}</h3><${Arguments} value=${block.content} /></section>`;
     default: return html`<div class="toolblock"><p class="toolname"><b>${String(block.type ?? 'block')}</b></p><${Json} value=${block} /></div>`;
   }
+}
+
+// JSON of which nothing is lost but blanks: no digit of a number, no member.
+const exactly = (text) => {
+  const json = parsed(text);
+  return json !== null && JSON.stringify(json) === text.replace(/"(?:[^"\\]|\\.)*"|\s+/g, (part) => (part[0] === '"' ? part : '')) ? json : null;
+};
+
+// What was said; where it is JSON, as JSON.
+function Spoken({ text }) {
+  const { plain } = useStore(prefs);
+  const json = useMemo(() => (plain ? null : exactly(text)), [text, plain]);
+  return json === null ? html`<${Long} text=${text} />` : html`<${Json} value=${json} />`;
 }
 
 // The result of a tool; pictures in it, which its text has not, are below.

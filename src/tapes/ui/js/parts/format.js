@@ -212,13 +212,19 @@ function signOf(run) {
 }
 
 // A text in parts: what is seen as it is, and a sign for each run of what is not.
-export function seen(text) {
+// Whether its first letter is one of those that are read from right to left.
+export const beginsRight = (text) => RIGHT_TO_LEFT.test(/[A-Za-z\u00aa-\u1fff\u2c00-\ud7ff\uf900-\ufefc]/.exec(text)?.[0] ?? '');
+
+// `isMixed` tells whether the text that it is a part of has letters from right to left.
+export const mixes = (text) => {
+  let mixed = null;
+  return () => { mixed ??= RIGHT_TO_LEFT.test(text); return mixed; };
+};
+export function seen(text, isMixed = mixes(text)) {
   if (!HAS_UNSEEN.test(text)) return [text];
   const parts = [];
   let from = 0;
   let run = '';
-  let mixed = null;
-  const isMixed = () => { mixed ??= RIGHT_TO_LEFT.test(text); return mixed; };
   const end = () => { if (run) parts.push(signOf(run)); run = ''; };
   for (const { 0: c, index } of text.matchAll(UNSEEN)) {
     if (isNeeded(text, index, c, isMixed)) continue;

@@ -2,7 +2,7 @@
 import { html, useState } from './view.js';
 import { ask, at, query } from './api.js';
 import { go } from './route.js';
-import { CopyLine, Dialog, Failed, Icon, save, say } from './pieces.js';
+import { CopyLine, Dialog, Failed, Icon, Text, When, save, say } from './pieces.js';
 import { useKeys } from './keys.js';
 import * as f from './format.js';
 
@@ -19,7 +19,7 @@ export function Many({ noun, ids, rows, onDone, onClear }) {
     <button class="button" onClick=${() => exported(noun, rows)}><${Icon} name="down2" />Export</button>
     ${isSessions && html`<button class="button danger" onClick=${() => setDialog('delete')}><${Icon} name="bin" />Delete</button>`}
     <button class="button plain" onClick=${onClear}>Clear</button>
-    ${dialog === 'delete' && html`<${Delete} ids=${ids} onClose=${() => setDialog('')} onDone=${onDone} />`}
+    ${dialog === 'delete' && html`<${Delete} rows=${rows} onClose=${() => setDialog('')} onDone=${onDone} />`}
     ${dialog === 'tag' && html`<${Tag} ids=${ids} onClose=${() => setDialog('')} onDone=${onDone} />`}
     ${dialog === 'freeze' && html`<${Freeze} ids=${ids} onClose=${() => setDialog('')} />`}</div>`;
 }
@@ -49,7 +49,10 @@ export const Freeze = ({ ids, onClose }) => html`<${Dialog} title="Freeze into a
   <p>A tape keeps what the model answered, so that a test can ask the same again without a model: committed, redacted, and never live. The command writes it and a test that replays it.</p>
   <${CopyLine} text=${freezeCommand(ids)} label="Copy the command" /></${Dialog}>`;
 
-export function Delete({ ids, onClose, onDone }) {
+const NAMED = 6;
+
+export function Delete({ rows, onClose, onDone }) {
+  const ids = rows.map((row) => row.id);
   const [plan, setPlan] = useState(null);
   const [problem, setProblem] = useState(null);
   const [busy, setBusy] = useState(false);
@@ -70,6 +73,8 @@ export function Delete({ ids, onClose, onDone }) {
   };
   return html`<${Dialog} title=${`Delete ${f.plural(ids.length, 'session')}`} onClose=${onClose} foot=${html`
       <button class="button" onClick=${onClose}>Keep</button><button class="button danger" disabled=${!plan || busy} onClick=${doIt}>Delete for good</button>`}>
+    <ul class="doomed">${rows.slice(0, NAMED).map((row) => html`<li key=${row.id} class="row"><${Text} as="b" class="cut">${row.display_title}</${Text}><span class="faint tnum"><${When} at=${row.started_at} /></span></li>`)}
+      ${rows.length > NAMED && html`<li class="faint">and ${f.count(rows.length - NAMED)} more</li>`}</ul>
     ${problem && html`<${Failed} problem=${problem} />`}
     ${plan ? html`<p><strong>${f.plural(sum('turns'), 'record')}</strong> and <strong>${f.bytes(sum('bytes'))}</strong> go: from the log, from everything made of it, from the search, and from the bytes of the database. It cannot be undone, and capturing goes on without what was said before.</p>
       ${tapes.length > 0 && html`<div class="notice warn"><${Icon} name="warn" /><p>These tapes were made from it. They are not touched: ${tapes.join(', ')}</p></div>`}

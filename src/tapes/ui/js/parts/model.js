@@ -1,5 +1,5 @@
 // Spans as a person thinks of them: a tree, lanes, and a time in which long idleness takes no room.
-import { duration, micros, spentOn } from './format.js';
+import { duration, micros, plural, spentOn } from './format.js';
 import { atOnce } from './slices.js';
 
 // What has no end goes on; what began long ago just never got one.
@@ -74,6 +74,25 @@ export const isFault = (span) => span.status === 'error' && !(span.kind === 'age
 // How a span stands: what never got an end is not running for ever.
 export const standing = (span) => (span.hasNoEnd ? 'no end' : span.status);
 export const lasting = (span) => (span.isRunning ? 'running' : span.hasNoEnd ? 'no end' : duration(span.duration_ns));
+
+// Why an answer is not whole, though the call did not fail.
+const LIMITS = ['length', 'max_tokens', 'max_output_tokens'];
+export function cutBy({ stop_reason: reason = '' }) {
+  const told = (reason || '').toLowerCase();
+  if (LIMITS.includes(told)) return `cut off at its limit of tokens (${told})`;
+  if (told === 'content_filter') return `stopped by a filter (${told})`;
+  return told.includes('error') ? `ended by ${reason}` : '';
+}
+
+// Why a session is called failed or abandoned, from its last call of the main thread.
+export function whyEnded({ status, tool_error_count: bad, tool_result_count: all }, spans) {
+  if (status === 'abandoned') return 'its caller left before the last answer was whole';
+  if (status !== 'failed') return '';
+  const last = spans.findLast((span) => span.kind === 'llm' && !span.thread_id && (span.call_kind || 'main') === 'main');
+  if (last?.status === 'error') return `its last call failed${last.error_type ? `: ${last.error_type}` : ''}`;
+  const cut = last && cutBy(last);
+  return cut ? `its last answer was ${cut}` : `${bad} of ${plural(all, 'tool')} failed`;
+}
 
 // The rows of the tree that are open, each with its depth. Deep trees are walked without recursion.
 export function rowsOf({ roots }, closed, keep) {

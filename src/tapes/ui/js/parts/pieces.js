@@ -68,11 +68,14 @@ const STATES = {
   completed: ['good', 'done'], failed: ['bad', 'error'], abandoned: ['warn', 'warn'], unknown: ['', 'more'],
   ok: ['good', 'done'], error: ['bad', 'error'], running: ['accent', 'play'], missing: ['warn', 'warn'], incomplete: ['warn', 'warn'], 'no result': ['warn', 'warn'], 'no end': ['warn', 'warn'], aborted: ['warn', 'warn'],
 };
-export function State({ state, live }) {
+export function State({ state, live, why = '' }) {
   const name = live ? 'running' : state || 'unknown';
   const [kind, icon] = STATES[name] || ['', 'more'];
-  return h('span', { class: `badge ${kind}` }, Icon({ name: icon }), name);
+  return h('span', { class: `badge ${kind}` }, Icon({ name: icon }), live ? name : `${name}${why}`);
 }
+// The same as a sign alone, where there is no room for the word and something is wrong.
+const WRONG = new Set(['failed', 'abandoned', 'error', 'aborted', 'missing']);
+export const Wrong = ({ state }) => (WRONG.has(state) ? h('span', { class: STATES[state][0], title: state, role: 'img', 'aria-label': state }, Icon({ name: STATES[state][1] })) : null);
 
 const OUTCOMES = { live: '', recorded: 'accent', replayed: 'good', refused: 'bad' };
 export const Outcome = ({ outcome }) => (outcome ? html`<span class=${`badge ${OUTCOMES[outcome] || ''}`}>${outcome}</span>` : null);
@@ -81,8 +84,8 @@ export const Kind = ({ kind }) => html`<span class=${`badge ${kind}`}><${Icon} n
 // Text from elsewhere: never more than text, in its own direction. What cannot be seen in it has a
 // sign, which is not copied with it; where there are very many they are signs in the text.
 const MOST_SIGNS = 2000;
-export function shown(text) {
-  const parts = f.seen(text);
+export function shown(text, isMixed) {
+  const parts = f.seen(text, isMixed);
   if (parts.length > MOST_SIGNS) return f.visible(text);
   return parts.map((part) => (typeof part === 'string' ? part : part.text ? h('span', { class: 'unseen', title: part.title, 'data-code': part.code }, part.text) : h('span', { class: 'unseen', title: part.title }, part.code)));
 }

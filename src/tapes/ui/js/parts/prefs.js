@@ -2,7 +2,7 @@
 import { makeStore } from './view.js';
 
 const KEY = 'tapes.prefs';
-const USUAL = { theme: 'system', utc: false, columns: null, order: null, widths: null, panes: {}, payload: 'rendered' };
+const USUAL = { theme: 'system', utc: false, columns: null, order: null, widths: null, panes: {}, plain: false };
 
 function kept() {
   try {

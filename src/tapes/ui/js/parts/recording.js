@@ -3,6 +3,7 @@ import { html } from './view.js';
 import { query, useAsk } from './api.js';
 import { Asked, CopyButton, CopyLine, Icon, Text, When } from './pieces.js';
 import { Blocks, Json, Long } from './content.js';
+import { PlainSwitch } from './prose.js';
 import { Chunks, headersOf } from './detail.js';
 import * as f from './format.js';
 
@@ -22,7 +23,7 @@ export function Recording({ tape, row, n, tab = '', onTab, onClose }) {
       <dt>Tokens</dt><dd class="tnum">${f.count(row.input_tokens)} in, ${f.count(row.output_tokens)} out</dd>
       <dt>Served</dt><dd>${row.hits ? f.plural(row.hits, 'time') : html`<span class="dim">by no run that is known here</span>`}</dd></dl>
     <div class="segments" role="tablist" aria-label="Forms of this recording">${tabs.map(([name, label]) => html`<button key=${name} role="tab" aria-selected=${String(shown === name)} onClick=${() => onTab(name)}>${label}</button>`)}</div>
-    <div role="tabpanel" aria-label=${shown || 'conversation'} class="stack">
+    ${!shown && html`<div><${PlainSwitch} /></div>`}<div role="tabpanel" aria-label=${shown || 'conversation'} class="stack">
       <${Asked} asked=${asked} rows=${6}>${(found) => (shown === 'request' ? html`<${Side} side=${found.request} plain=${found.plain_request} none="It is kept without its request." />`
         : shown === 'response' ? html`<${Side} side=${found.response} plain=${found.plain_response} none="No response was kept." />`
         : shown === 'chunks' ? html`<${Chunks} turn=${found} where=${address} />`

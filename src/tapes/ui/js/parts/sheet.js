@@ -4,6 +4,8 @@ import { at as path, query, useAsk } from './api.js';
 import { link } from './route.js';
 import { Asked, Cost, Duration, Icon, Kind, Outcome, State, Text, When } from './pieces.js';
 import { Blocks } from './content.js';
+import { PlainSwitch } from './prose.js';
+import { how } from './columns.js';
 import * as f from './format.js';
 
 export function Sheet({ noun, id, row, onClose }) {
@@ -14,6 +16,7 @@ export function Sheet({ noun, id, row, onClose }) {
     close=${html`<button class="button plain" aria-label="Close the sheet" title="Close (Esc)" onClick=${onClose}><${Icon} name="close" /></button>`} /></aside>`;
 }
 
+const WRONG = ['failed', 'abandoned'];
 const Fact = ({ name, children }) => html`<dt>${name}</dt><dd>${children}</dd>`;
 
 function SessionSheet({ id, close }) {
@@ -22,7 +25,7 @@ function SessionSheet({ id, close }) {
   return html`<${Asked} asked=${asked} rows=${8}>${({ session }) => {
     const { rollup } = session;
     return html`<header><h2><${Text}>${session.display_title}</${Text}></h2>${close}</header>
-      <div class="row wrap"><${State} state=${rollup.status} live=${session.live} />${session.tags.map((tag) => html`<span key=${tag} class="badge">${tag}</span>`)}
+      <div class="row wrap"><${State} state=${rollup.status} live=${session.live} />${!session.live && WRONG.includes(rollup.status) && html`<span class="dim">${how(session)}</span>`}${session.tags.map((tag) => html`<span key=${tag} class="badge">${tag}</span>`)}
         <span class="grow" /><a class="button first" href=${link(['session', id])}>Open the session</a></div>
       <dl class="facts">
         <${Fact} name="Started"><${When} at=${session.started_at} /> <span class="faint">(<${When} at=${session.started_at} relative=${true} />)</span></${Fact}>
@@ -68,5 +71,5 @@ function SpanSheet({ id, close }) {
       ${found.error_type && html`<${Fact} name="Error"><${Text} class="bad">${found.error_type}</${Text}></${Fact}>`}
       ${found.model && html`<${Fact} name="Model"><${Text}>${found.model}</${Text}></${Fact}>`}
       ${found.usage && html`<${Fact} name="Tokens">${f.count(found.usage.prompt_tokens)} in, ${f.percent(found.usage.cache_read_input_tokens, found.usage.prompt_tokens)} cached, ${f.count(found.usage.completion_tokens)} out</${Fact}><${Fact} name="Cost"><${Cost} usd=${f.spentOn(found)} saved=${f.savedOn(found)} whole /></${Fact}>`}</dl>
-    ${found.input?.length || found.output?.length ? html`<${Blocks} title="Input" blocks=${found.input} /><${Blocks} title="Output" blocks=${found.output} />` : html`<p class="dim">${found.kind === 'agent' ? 'What it said is in its calls and tools: see its trace.' : 'It holds no text.'}</p>`}`}</${Asked}>`;
+    ${found.input?.length || found.output?.length ? html`<div><${PlainSwitch} /></div><${Blocks} title="Input" blocks=${found.input} /><${Blocks} title="Output" blocks=${found.output} />` : html`<p class="dim">${found.kind === 'agent' ? 'What it said is in its calls and tools: see its trace.' : 'It holds no text.'}</p>`}`}</${Asked}>`;
 }

@@ -4,6 +4,7 @@ import { h } from './view.js';
 import { gridOf, idOf, placeOf, shownColumns } from './columns.js';
 import { link } from './route.js';
 import { prefs } from './prefs.js';
+import { Wrong } from './pieces.js';
 import { frameOf, seenFirst } from './virtual.js';
 import * as f from './format.js';
 
@@ -16,6 +17,7 @@ const GRIP = 'Drag to make it wider; twice: as usual';
 // `is` says how a row stands: `at`, `first` to be reached by Tab, `chosen`, `bare` while nobody can point
 // at it; `does` what its parts do.
 export function rowOf(noun, item, i, { columns, utc, is = {}, does = {} }) {
+  const stateless = !columns.some((each) => each.id === 'state');
   return h('div', {
     key: idOf[noun](item), role: 'row', 'aria-rowindex': i + 2, 'aria-selected': String(Boolean(is.at)), class: `tr ${is.at ? 'at' : ''} ${is.chosen ? 'chosen' : ''} ${item.erased ? 'gone' : ''}`,
     style: { top: `${i * HEIGHT}px` }, onClick: does.pick, onDblClick: does.open,
@@ -24,7 +26,7 @@ export function rowOf(noun, item, i, { columns, utc, is = {}, does = {} }) {
     const cell = each.cell(item, utc);
     return h('span', {
       key: each.id, role: 'cell', class: `${each.num ? 'num' : 'cut'} ${each.tone ? each.tone(item) : ''}`, title: is.bare ? undefined : each.tip && each.tip(item), dir: each.text ? 'auto' : undefined,
-    }, each.fixed ? h('a', { class: 'titlecell', href: link(...placeOf[noun](item)), tabindex: is.first ? 0 : -1 }, cell) : each.text ? f.visible(cell) : cell);
+    }, each.fixed ? h('a', { class: 'titlecell', href: link(...placeOf[noun](item)), tabindex: is.first ? 0 : -1 }, stateless && Wrong({ state: item.rollup?.status ?? item.status }), cell) : each.text ? f.visible(cell) : cell);
   }));
 }
 

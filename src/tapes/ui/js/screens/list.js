@@ -100,7 +100,7 @@ export function List({ noun }) {
   </div>`;
 }
 
-const isBad = (noun, row) => (noun === 'sessions' ? row.rollup.failed_calls + row.rollup.tool_error_count > 0 : row.status === 'error');
+const isBad = (noun, row) => (noun === 'sessions' ? row.rollup.failed_calls + row.rollup.tool_error_count > 0 || row.rollup.status === 'failed' : row.status === 'error');
 
 function counted(noun, rows) {
   if (!rows.count) return '';

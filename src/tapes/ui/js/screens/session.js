@@ -9,9 +9,10 @@ import { Lanes } from '../parts/lanes.js';
 import { Card } from '../parts/cards.js';
 import { Detail } from '../parts/detail.js';
 import { Fork, callsOf } from '../parts/fork.js';
+import { PLAIN_KEY, PlainSwitch } from '../parts/prose.js';
 import { Gone } from '../parts/gone.js';
 import { Delete, Freeze } from '../parts/many.js';
-import { isFault, modelOf, sumOf } from '../parts/model.js';
+import { isFault, modelOf, sumOf, whyEnded } from '../parts/model.js';
 import * as f from '../parts/format.js';
 
 export function Screen() {
@@ -139,6 +140,7 @@ function Whole({ found, asked, params }) {
     { key: 'e', label: 'next error', run: nextError },
     { key: 'f', label: 'fork from here', run: () => fork(at) },
     { key: 'F', label: 'follow', run: () => setFollow(!follow) },
+    PLAIN_KEY,
     { key: 'r', label: 'rename', hidden: true, run: () => setDialog('rename') },
     { key: 'Escape', shown: 'Esc', label: 'back', run: () => (params.span ? set({ span: '' }) : history.length > 1 ? history.back() : go(['sessions'])) },
   ]);
@@ -147,6 +149,7 @@ function Whole({ found, asked, params }) {
   useTitle(found.session.display_title);
   const own = threads.find((each) => each.id === '')?.sum || whole;
   const { rollup } = session;
+  const why = useMemo(() => whyEnded(rollup, spans), [found]);
   const turnsPane = html`<div class="sessionleft"><${Lanes} ...${{ model, clock, threads }} turns=${model.roots.map((span) => ({ id: span.span_id, begin: span.begin }))} chosen=${chosen?.span_id} onChoose=${chooseAndShow} />
     <div class="cards" ref=${box} tabindex="0" role="feed" aria-label="Turns" onScroll=${see} onWheel=${() => follow && setFollow(false)} onTouchMove=${() => follow && setFollow(false)} onPointerDown=${(event) => follow && event.target === box.current && setFollow(false)} onKeyDown=${(event) => follow && ['PageUp', 'PageDown', 'Home'].includes(event.key) && setFollow(false)}>
       ${first > 0 && html`<p class="rest"><span class="dim">${f.count(shown.length)} of ${f.plural(traces.length, 'turn')}; ${f.count(first)} earlier</span><button class="button" onClick=${() => setMost(most + 200)}>Show earlier turns</button></p>`}
@@ -162,11 +165,12 @@ function Whole({ found, asked, params }) {
       <div class="row wrap"><h1 class="cut grow"><${Text}>${session.display_title}</${Text}></h1>
         <button class="button plain" aria-pressed=${String(session.pinned)} onClick=${() => change({ pinned: !session.pinned }, session.pinned ? 'No longer pinned' : 'Pinned: exempt from retention')}><${Icon} name="pin" />${session.pinned ? 'Pinned' : 'Pin'}</button>
         <button class="button plain" onClick=${() => setDialog('rename')}>Rename, tag</button>
+        <${PlainSwitch} />
         <button class="button" onClick=${() => setDialog('freeze')}><${Icon} name="snow" />Freeze</button>
         <button class="button" onClick=${() => exported(session.id)}><${Icon} name="down2" />Export</button>
         <button class="button" onClick=${() => copy(location.href, 'Link copied')}><${Icon} name="copy" />Link</button>
         <button class="button plain" aria-label="Delete" title="Delete" onClick=${() => setDialog('delete')}><${Icon} name="bin" /></button></div>
-      <div class="row wrap totals"><${State} state=${rollup.status} live=${session.live} />${session.tags.map((tag) => html`<span key=${tag} class="badge">${tag}</span>`)}
+      <div class="row wrap totals"><${State} state=${rollup.status} live=${session.live} />${!session.live && why && html`<${Text} class="dim">${why}</${Text}>`}${session.tags.map((tag) => html`<span key=${tag} class="badge">${tag}</span>`)}
         <span><${Text}>${session.agent_name || session.harness_id}</${Text}></span><span><${When} at=${session.started_at} /></span><span title="agent time: idle time is not in it"><${Duration} ns=${rollup.duration_ns} /></span>
         <span>${f.plural(rollup.turn_count, 'turn')}, ${f.plural(rollup.llm_calls, 'call')}${rollup.replayed_calls > 0 && `, ${rollup.replayed_calls} replayed`}</span>
         <span>all <${Tokens} input=${whole.input} cached=${whole.cached} output=${whole.output} /> <${Cost} usd=${rollup.usage.cost_usd} unpriced=${rollup.unpriced_calls} saved=${rollup.usage.saved_cost_usd} replayed=${rollup.replayed_calls} whole /></span>
@@ -177,7 +181,7 @@ function Whole({ found, asked, params }) {
     <${Panes} name="session" usual=${62} left=${turnsPane} right=${right} rightLabel="What is selected" />
     ${traces[forking] && html`<${Fork} session=${session} number=${forking + 1} spans=${traces[forking].spans} chosen=${chosen?.span_id} onClose=${() => setForking(-1)} />`}
     ${dialog === 'freeze' && html`<${Freeze} ids=${[session.id]} onClose=${() => setDialog('')} />`}
-    ${dialog === 'delete' && html`<${Delete} ids=${[session.id]} onClose=${() => setDialog('')} onDone=${() => go(['sessions'])} />`}
+    ${dialog === 'delete' && html`<${Delete} rows=${[session]} onClose=${() => setDialog('')} onDone=${() => go(['sessions'])} />`}
     ${dialog === 'rename' && html`<${Rename} session=${session} change=${change} onClose=${() => setDialog('')} />`}</div>`;
 }
 

@@ -8,6 +8,7 @@ import { Virtual } from '../parts/virtual.js';
 import { Panes } from '../parts/panes.js';
 import { Detail } from '../parts/detail.js';
 import { Blocks } from '../parts/content.js';
+import { PLAIN_KEY, PlainSwitch } from '../parts/prose.js';
 import { Gone } from '../parts/gone.js';
 import { gistOfSpan } from '../parts/gist.js';
 import { clockOf, isFault, kept, lasting, marksOf, modelOf, modelling, rowsOf } from '../parts/model.js';
@@ -115,6 +116,7 @@ function Whole({ found, model, asked, params }) {
     { key: '0', label: 'whole', hidden: true, run: () => setZoom([0, 1]) },
     { key: '[', label: 'trace before', hidden: place < 1, run: () => beside(-1) },
     { key: ']', label: 'trace after', hidden: place < 0 || place >= siblings.length - 1, run: () => beside(1) },
+    PLAIN_KEY,
     { key: 'f', label: 'filter', run: () => document.querySelector('[data-filter]')?.focus() },
     { key: 'Escape', shown: 'Esc', label: 'to the session', run: () => (text ? set({ filter: '' }) : go(['session', trace.session_id], { turn: trace.trace_id })) },
   ]);
@@ -135,7 +137,7 @@ function Whole({ found, model, asked, params }) {
     <header class="wholehead">
       <nav class="crumbs" aria-label="Where this is"><a href="#/sessions">Sessions</a> / <a href=${link(['session', trace.session_id], { turn: trace.trace_id })}>Session</a> / <span>Trace ${place >= 0 ? `${place + 1} of ${siblings.length}` : ''}</span></nav>
       <div class="row"><h1 class="cut grow"><${Text}>${name}</${Text}></h1>
-        <button class="button plain" disabled=${place < 1} onClick=${() => beside(-1)} aria-label="The trace before" title="The trace before ([)"><${Icon} name="left" /></button><button class="button plain" disabled=${place < 0 || place >= siblings.length - 1} onClick=${() => beside(1)} aria-label="The trace after" title="The trace after (])"><${Icon} name="right" /></button></div>
+        <${PlainSwitch} /><button class="button plain" disabled=${place < 1} onClick=${() => beside(-1)} aria-label="The trace before" title="The trace before ([)"><${Icon} name="left" /></button><button class="button plain" disabled=${place < 0 || place >= siblings.length - 1} onClick=${() => beside(1)} aria-label="The trace after" title="The trace after (])"><${Icon} name="right" /></button></div>
       <div class="row wrap totals"><${State} state=${trace.status} live=${!trace.ended_at && trace.status !== 'error'} /><span><${When} at=${trace.started_at} /></span><span><${Duration} ns=${trace.duration_ns} /></span>
         <span>${isPart ? html`<span role="status" class="warn">${f.count(spans.length)} of ${f.plural(trace.span_count, 'span')}: the rest is coming</span>` : f.plural(model.received, 'span')}${!isPart && model.missing > 0 && html`, <span class="warn">${model.missing} missing</span>`}</span>
         <span>${f.plural(trace.tool_calls, 'tool call')}</span>${errors > 0 && html`<span><button class="linklike bad" onClick=${nextError}>${f.plural(errors, 'error')}</button></span>`}<span><${Tokens} input=${sum.input} cached=${sum.cached} output=${sum.output} /></span><span><${Cost} usd=${trace.usage.cost_usd} unpriced=${trace.unpriced_calls} saved=${trace.usage.saved_cost_usd} replayed=${model.replayed} whole /></span></div>
