@@ -86,14 +86,14 @@ def test_a_fork_of_claude_code_counts_none_of_the_calls_that_it_copied(
 
     def line(second: int, kind: str, text: str, **more: Json) -> Json:
         usage = {"input_tokens": 7, "output_tokens": 2}
-        said = {"role": kind, "content": text}
+        said: dict[str, Json] = {"role": kind, "content": text}
         if kind == "assistant":
             said = {**said, "id": f"msg_{second}", "model": "claude-x", "usage": usage}
         at = f"2026-11-30T21:44:{second:02}.000Z"
         return {"type": kind, "sessionId": CLAUDE, "timestamp": at, "message": said, **more}
 
     stood = {"forkedFrom": {"sessionId": "s", "messageUuid": "m"}} if says_so else {}
-    began = {
+    began: Json = {
         "type": "queue-operation",
         "sessionId": CLAUDE,
         "timestamp": "2026-11-30T21:44:30.000Z",
