@@ -155,14 +155,14 @@ def of_agents(**told: str) -> list[dict[str, object]]:
         f"Contents of {told['folder']}/CLAUDE.md (instructions)\nToday's date is {told['day']}."
     )
     search = f"Searches. The current month is {told['month']} - use this."
-    claude = {
+    claude: dict[str, object] = {
         "system": [{"type": "text", "text": CLAUDE.format(**told)}],
         "messages": [{"role": "user", "content": [{"type": "text", "text": reminder}]}],
         "tools": [{"name": "WebSearch", "description": search}],
         "metadata": {"user_id": told["commit"]},
     }
     skills = f"- `r0` = `{told['home']}/skills`\n- one skill"
-    codex = {
+    codex: dict[str, object] = {
         "input": [
             {"role": "developer", "content": [{"type": "input_text", "text": skills}]},
             {"role": "user", "content": [{"type": "input_text", "text": CODEX.format(**told)}]},
