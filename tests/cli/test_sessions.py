@@ -79,6 +79,18 @@ def test_a_session_that_a_tape_answered_cost_nothing(
     assert "$0.00" in typed(capsys, "sessions", "list", "cost:<=0")
 
 
+def test_a_call_beside_the_conversation_is_shown_as_what_it_is(
+    in_tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_sqlite(in_tmp_path / ".tapes" / "tapes.db")
+    ask = [said("user", "hi")]
+    store.append([chat(1, ask, "a", asks={"max_tokens": 1}), chat(2, ask, "b")])
+    Projector(store).drain()
+    store.close()
+    lines = typed(capsys, "sessions", "show", "s").splitlines()
+    assert [", probe]" in line for line in lines if " llm " in line] == [True, False]
+
+
 def test_who_stops_reading_an_export_ends_it_quietly(log: Path) -> None:
     with subprocess.Popen(
         command("sessions", "export", "-", "--format", "jsonl"),

@@ -85,7 +85,7 @@ def test_a_fork_of_claude_code_counts_none_of_the_calls_that_it_copied(
     """`--fork-session` copies the lines as they are, `/branch` names with each where it stood."""
 
     def line(second: int, kind: str, text: str, **more: Json) -> Json:
-        usage = {"input_tokens": 7, "output_tokens": 2}
+        usage: Json = {"input_tokens": 7, "output_tokens": 2}
         said: dict[str, Json] = {"role": kind, "content": text}
         if kind == "assistant":
             said = {**said, "id": f"msg_{second}", "model": "claude-x", "usage": usage}

@@ -35,6 +35,8 @@ from tapes.rows import Session, Span, SpanKind, Status, Trace, time_text
 from tapes.store.base import MOST, Ask, Listed, Noun, Project
 from tapes.store.filters import EVERYTHING, parse
 
+# How the kinds begin of calls that an agent makes beside the conversation.
+_BESIDE = "offshoot:"
 _MARKS = {Status.ERROR: "red", Status.ABORTED: "yellow", Status.MISSING: "yellow"}
 
 
@@ -260,6 +262,8 @@ def _show_span(span: Span, depth: int, *, full: bool) -> None:
         if span.raw_turn_id is not None:
             facts_of.insert(0, f"turn {span.raw_turn_id}")
         facts_of.append(span.model or span.request_model)
+        if span.call_kind.startswith(_BESIDE):
+            facts_of.append(span.call_kind.removeprefix(_BESIDE))
         if span.outcome not in ("", "live"):
             facts_of.append(span.outcome)
     if span.status is not Status.OK:
