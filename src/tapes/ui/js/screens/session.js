@@ -102,30 +102,41 @@ function Whole({ found, asked, params }) {
   const see = () => {
     if (!box.current) return; // what is scrolled at last may be gone
     const { left: x, top, width } = box.current.getBoundingClientRect();
-    const card = document.elementFromPoint(x + width / 2, top + 20)?.closest('[data-trace]');
+    // Between two cards there is none: a little further down there is.
+    const card = [20, 60].map((y) => document.elementFromPoint(x + width / 2, top + y)?.closest('[data-trace]')).find(Boolean);
     if (card) place.current = { id: card.dataset.trace, above: top - card.getBoundingClientRect().top };
   };
   const goBackTo = ({ id, above }) => {
-    bring(id);
     const card = box.current.querySelector(`[data-trace="${CSS.escape(id)}"]`);
     if (card) box.current.scrollTop += above - (box.current.getBoundingClientRect().top - card.getBoundingClientRect().top);
   };
-  useEffect(() => () => remember(left.current.memory, { place: place.current, most: left.current.most }), []);
-  useEffect(() => { if (recall(memory)?.place && !follow) goBackTo(recall(memory).place); else if (chosen) show(chosen); else if (wanted) bring(wanted); }, []);
-  // Cards that come into sight are seldom as high as they were thought to be: the end is gone to until it stays.
-  useEffect(() => {
-    if (!follow) return undefined;
+  // Cards that come into sight are seldom as high as they were thought to be: somewhere is gone to until it stays there,
+  // or somebody goes elsewhere.
+  const untilItStays = (goThere) => {
+    const { current: cards } = box;
     let frame = 0;
     let frames = 30;
-    const down = () => {
-      if (!box.current) return;
-      box.current.scrollTop = box.current.scrollHeight;
+    const again = () => {
+      goThere();
       frames -= 1;
-      if (frames) frame = requestAnimationFrame(down);
+      if (frames) frame = requestAnimationFrame(again);
     };
-    down();
-    return () => cancelAnimationFrame(frame);
-  }, [follow, found]);
+    const end = () => {
+      cancelAnimationFrame(frame);
+      for (const each of ['wheel', 'touchmove', 'pointerdown', 'keydown']) cards.removeEventListener(each, end);
+    };
+    for (const each of ['wheel', 'touchmove', 'pointerdown', 'keydown']) cards.addEventListener(each, end, { passive: true });
+    again();
+    return end;
+  };
+  useEffect(() => () => remember(left.current.memory, { place: place.current, most: left.current.most }), []);
+  useEffect(() => {
+    const before = recall(memory)?.place;
+    if (before && !follow) return untilItStays(() => goBackTo(before));
+    if (chosen) show(chosen); else if (wanted) bring(wanted);
+    return undefined;
+  }, []);
+  useEffect(() => (follow ? untilItStays(() => { box.current.scrollTop = box.current.scrollHeight; }) : undefined), [follow, found]);
   const errors = useMemo(() => spans.filter(isFault), [model]);
   const nextError = () => {
     if (!errors.length) { say('No errors in this session'); return; }
