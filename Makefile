@@ -20,10 +20,10 @@ $(READY): pyproject.toml requirements.lock
 demo: $(READY) ## the main job: a recorded conversation replayed through a real SDK, and a refused miss
 	@$(BIN)/tapes demo
 
-# Tests wait for servers and processes, so there are more workers than processors, and one more for the
-# browser. They write thousands of files durably: in memory where there is room (4 GB), it takes half the time.
+# Tests wait for servers and processes, so there are more workers than processors. They write thousands of
+# files durably: in memory where there is room (4 GB), it takes half the time.
 CHOSEN = -m "not long"
-WORKERS = $$(( $$(getconf _NPROCESSORS_ONLN) * 2 + 1 ))
+WORKERS = $$(( $$(getconf _NPROCESSORS_ONLN) * 2 ))
 test: $(READY) ## the tests, but for those that take long
 	@if [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR==2 {print $$4}')" -gt 4000000 ] 2>/dev/null; \
 		then export TMPDIR=/dev/shm; fi; $(BIN)/python -m pytest -n $(WORKERS) $(CHOSEN)
