@@ -102,13 +102,14 @@ def test_a_fork_of_claude_code_counts_none_of_the_calls_that_it_copied(
         *([] if says_so else [began]),
         line(10, "user", "Before?", **stood), line(11, "assistant", "Said.", **stood),
         line(31, "user", "And now?"), line(32, "assistant", "Forked."),
+        line(5, "user", "After the clock was set back?"), line(6, "assistant", "Still here."),
     ]  # fmt: skip
     file = tmp_path / f"{CLAUDE}.jsonl"
     file.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
     rows = shown(store, file)
-    assert [trace.user_prompt for trace in rows.traces] == ["And now?"]
-    assert len(llm(rows)) == 1
-    assert rows.sessions[0].total_tokens == 9
+    assert "Before?" not in {trace.user_prompt for trace in rows.traces}
+    assert len(llm(rows)) == 2
+    assert rows.sessions[0].total_tokens == 18
 
 
 def test_a_session_of_codex_is_told_by_its_rollouts_alone(store: SqlStore) -> None:

@@ -181,6 +181,7 @@ def _messages(provider: Provider, request: dict[str, Json]) -> tuple[Message, ..
 def _claude(raw: RawTurn, agent: str, records: Sequence[dict[str, Json]]) -> Iterator[Reading]:
     talks: dict[str, _Talk] = {}
     since = next(filter(None, (nanoseconds(record.get("timestamp")) for record in records)), None)
+    is_copied = True  # what was copied stands first; a clock that was set back later copies nothing
     for record in records:
         thread = _thread_of(record, agent)
         talk = talks.setdefault(thread, _Talk())
@@ -192,6 +193,7 @@ def _claude(raw: RawTurn, agent: str, records: Sequence[dict[str, Json]]) -> Ite
         if not isinstance(message, dict) or kind not in ("user", "assistant"):
             continue
         at = nanoseconds(record.get("timestamp"))
+        is_copied = is_copied and _is_copied(record, at, since)
         if kind == "assistant":
             if talk.group and talk.group[-1].get("id") != message.get("id"):
                 yield from _told_by_claude(raw, thread, talk)
@@ -199,7 +201,7 @@ def _claude(raw: RawTurn, agent: str, records: Sequence[dict[str, Json]]) -> Ite
                 talk.began = talk.at if talk.at is not None else at
             talk.group.append(message)
             talk.ended = at
-            talk.copied = _is_copied(record, at, since)
+            talk.copied = is_copied
         else:
             yield from _told_by_claude(raw, thread, talk)
             said = {"role": "user", "content": message.get("content")}
