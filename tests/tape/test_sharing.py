@@ -1,23 +1,27 @@
 """What machines count together in PostgreSQL: live calls, to the call; and one call per key."""
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
 import psycopg
 import pytest
 
+import tapes.tape.postgres
 from tapes.budget import Limits, Reserve, Spent, Unit
 from tapes.cassette import Cassette, Play, Refusal
-from tapes.errors import BudgetExhausted, LedgerFailed
+from tapes.errors import BudgetExhausted, LedgerFailed, UnreadableTape, UnwritableTape
 from tapes.exchange import Request
 from tapes.permit import Permit
 from tapes.tape.postgres import PostgresTape, connected
 from tapes.tape.sharing import PostgresFlights, PostgresLedger
 from tests.postgres import Postgres
-from tests.tape.homes import key
+from tests.tape.homes import key, plain
 
 ONE = Limits(calls=1)
 
@@ -137,6 +141,46 @@ def test_the_flight_of_a_machine_that_died_is_free(database: str) -> None:
     assert two.take(key(1), "another") is not None
     one.close()
     two.close()
+
+
+def test_flights_are_not_let_go_under_who_asks_for_one(database: str) -> None:
+    flights = flights_of(database)
+    connection = flights._connection = connected(database)
+    flights._connection_pid = os.getpid()
+    ending = threading.Thread(target=flights.close)
+    with flights._mutex:
+        ending.start()
+        ending.join(0.05)
+        assert not connection.closed
+    ending.join(20)
+    assert connection.closed
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tapes.tape.postgres, "_SILENCE_S", 0.05)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_tape_that_hangs_is_an_error_and_found_again_later(database: str) -> None:
+    with closing(PostgresTape(database)) as tape, psycopg.connect(database) as other:
+        tape.append(plain(1))
+        other.execute("LOCK TABLE tapes_exchanges")
+        with pytest.raises(UnreadableTape, match="has not answered for"):
+            tape.find(key(1))
+        with pytest.raises(UnwritableTape, match="has not answered for"):
+            tape.append(plain(2))
+        other.rollback()
+        assert tape.find(key(1)) is not None
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_count_that_hangs_permits_nothing(ledger: PostgresLedger, database: str) -> None:
+    assert isinstance(ledger.take(key(1), ONE, Reserve()), Unit)
+    with psycopg.connect(database) as other:
+        other.execute("LOCK TABLE tapes_spends")
+        with pytest.raises(LedgerFailed, match="has not answered for"):
+            ledger.take(key(2), Limits(calls=9), Reserve())
 
 
 @pytest.mark.row("B5", "B10")

@@ -9,15 +9,17 @@ Rule 2: writers of a process share transactions (group commit); each is on the s
 Rule 3: a database without our tables is an empty tape; they are made with the first append.
 Rule 4: a connection that was lost is opened anew, and what had not been committed is sent again.
         Where it is lost in a commit, nobody knows: that is an error.
-Rule 5: no password is ever shown: `path` is without it.
+Rule 5: a server that hangs is an error after a while, and its connection is given up.
+Rule 6: no password is ever shown: `path` is without it.
 
 Needs the extra `postgres`. Knows nothing of modes.
 """
 
 import re
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,6 +83,8 @@ _PATIENCE = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
 }
+# So long may it say nothing while it is asked: one that hangs keeps its connections alive.
+_SILENCE_S = 20.0
 _CONNECTIONS = 8
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 
@@ -171,14 +175,17 @@ class PostgresTape:
         with self._translated():
             return self._links.ask(ask)
 
+    @property
+    def _reached(self) -> str:
+        return f"check that it can be reached: psql '{self.path.partition('#')[0]}' -c 'SELECT 1'"
+
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
         except psycopg.Error as error:
             raise UnreadableTape(
-                f"the tape {self.path} cannot be read: {_said(error)}",
-                f"check that it can be reached: psql '{self.path.partition('#')[0]}' -c 'SELECT 1'",
+                f"the tape {self.path} cannot be read: {_said(error)}", self._reached
             ) from error
 
     # --- appending
@@ -229,7 +236,7 @@ class PostgresTape:
                         cursor.executemany(_INSERT_BODY, sorted(bodies.items()))
                     cursor.executemany(_INSERT, [values for values, _ in batch])
                 except BaseException:
-                    if not connection.broken:
+                    if not connection.closed:
                         cursor.execute("ROLLBACK")
                     raise
 
@@ -240,13 +247,12 @@ class PostgresTape:
         self._has_tables = True
 
     def _unwritable(self, error: psycopg.Error) -> TapesError:
-        full = isinstance(error, sql_errors.InsufficientResources)
-        return UnwritableTape(
-            f"the tape {self.path} cannot be written: {_said(error)}",
-            "free space on the server's disk; nothing that was recorded before is lost"
-            if full
-            else "check that its user may write: GRANT CREATE, USAGE ON SCHEMA public TO …",
-        )
+        remedy = "check that its user may write: GRANT CREATE, USAGE ON SCHEMA public TO …"
+        if isinstance(error, sql_errors.InsufficientResources):
+            remedy = "free space on the server's disk; nothing that was recorded before is lost"
+        elif isinstance(error, _LOST):
+            remedy = self._reached
+        return UnwritableTape(f"the tape {self.path} cannot be written: {_said(error)}", remedy)
 
     # --- what else the server counts for all machines
 
@@ -345,10 +351,44 @@ class _Links:
             connection.close()
 
 
+class _Impatient(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that is given up where the server says nothing for long (rule 5)."""
+
+    def wait(self, gen: Generator[Any, Any, _Result], *args: Any, **options: Any) -> _Result:
+        """Wait for the server."""
+        try:
+            return super().wait(_heard(gen), *args, **options)
+        except _Silence:
+            self.close()
+            raise
+
+
+class _Silence(psycopg.OperationalError):
+    """The server said nothing for long."""
+
+
+def _heard(gen: Generator[Any, Any, _Result]) -> Generator[Any, Any, _Result]:
+    """The steps of asking, as long as the server says something. Raises _Silence."""
+    last = time.monotonic()
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted  # 0 is: not yet
+            now = time.monotonic()
+            if ready:
+                last = now
+            elif now - last > _SILENCE_S:
+                raise _Silence(f"the server has not answered for {_SILENCE_S:g} seconds")
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        result: _Result = end.value
+        return result
+
+
 def connected(conninfo: str) -> Connection:
     """A connection on which each statement stands for itself, and is durable once answered."""
     given = {name: value for name, value in _PATIENCE.items() if f"{name}=" not in conninfo}
-    connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None, **given)  # type: ignore[arg-type]  # the options are numbers and not those with a type of their own
+    connection = _Impatient.connect(conninfo, autocommit=True, prepare_threshold=None, **given)  # type: ignore[arg-type]  # the options are numbers and not those with a type of their own
     try:
         connection.execute("SET synchronous_commit = on")
         connection.execute("SET client_encoding = 'UTF8'")

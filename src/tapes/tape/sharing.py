@@ -216,7 +216,8 @@ class PostgresFlights(Flights):
 
     def close(self) -> None:
         """Let go of the connection, and with it of every flight."""
-        self._let_go()
+        with self._mutex:  # nobody is asking the server with it
+            self._let_go()
 
     def _let_go(self) -> None:
         connection, self._connection = self._connection, None
