@@ -26,14 +26,16 @@ BARE_QUERY = "tapes.bare_query"
 _BREAK_OFF = "tapes.break_off"
 
 
-def break_off(scope: Mapping[str, Any]) -> None:
+def break_off(scope: Mapping[str, Any]) -> bool:
     """Close the connection of a request whose answer has begun and has no end (rule 4).
 
-    Under another server this does nothing: that one closes it when the application returns.
+    Under another server this does nothing, and says so: that one closes it when the application
+    fails, or returns.
     """
     extension = scope.get("extensions", {}).get(_BREAK_OFF)
     if extension is not None:
         extension["now"]()
+    return extension is not None
 
 
 try:

@@ -1,6 +1,7 @@
 import http.client
 import re
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +10,18 @@ import httpx
 import pytest
 
 from tapes.access import token_hash
+from tapes.api.app import Api
 from tapes.api.gate import Bounds
 from tapes.api.keys import Keys
+from tapes.errors import UnavailableStore
+from tapes.exporting import Export
 from tapes.rows import NO_ORG
 from tapes.store.sql import SqlStore
 from tapes.store.sqlite import open_sqlite
 from tests.api.serving import got, refused, served
 from tests.contracts.test_store import fill
+from tests.services.serving import PATIENCE_S
+from tests.test_asgi import serving as asgi_serving
 from tests.turns import chat, said
 
 OURS = "22222222-2222-4222-8222-222222222222"
@@ -238,3 +244,23 @@ def test_an_answer_bears_the_id_of_its_request(client: httpx.Client) -> None:
         made = client.get("/ping", headers={"x-request-id": odd}).headers["x-request-id"]
         assert made != odd
         assert re.fullmatch(r"[0-9a-f-]{36}", made)
+
+
+def test_an_answer_that_lost_its_database_is_broken_off_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def pieces(*_: object) -> Iterator[bytes]:
+        yield b"what came so far\n"
+        raise UnavailableStore("the database has gone")
+
+    monkeypatch.setattr(Export, "pieces", pieces)
+    store = open_sqlite(tmp_path / "a.db")
+    with asgi_serving(Api(store).app) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        connection.request("GET", "/v1/export")
+        with closing(connection), pytest.raises(http.client.IncompleteRead):
+            connection.getresponse().read()
+    (said,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "an answer is broken off: the database has gone" in said.getMessage()
+    assert said.exc_info is None
+    store.close()

@@ -25,7 +25,9 @@ from tapes.access import NotAllowed
 from tapes.api.keys import Caller, Keys
 from tapes.api.metrics import Metrics
 from tapes.api.replies import problem, problem_reply
+from tapes.asgi import break_off
 from tapes.doors import USUAL, Door, misdirected
+from tapes.errors import TapesError
 from tapes.request_ids import identified, request_id_of
 
 log = logging.getLogger(__name__)
@@ -165,12 +167,16 @@ class Gate:
             scope["method"] = "GET"  # what sends the answer leaves the body out
         try:
             await self._app(scope, _bounded(receive, limit), send)
-        except Exception:
-            log.exception("a request could not be answered (request %s)", answer.request_id)
-            if answer.status and not answer.ended:
-                raise  # the connection is closed: what began is not whole
+        except Exception as error:
+            said = error.__cause__ if answer.status else None  # what handles errors says `from`
+            if isinstance(said, TapesError):
+                log.error("an answer is broken off: %s (request %s)", said, answer.request_id)
+            else:
+                log.exception("a request could not be answered (request %s)", answer.request_id)
             if not answer.status:
                 await FAILED(scope, receive, send)
+            elif not answer.ended and not break_off(scope):
+                raise  # the connection is closed: what began is not whole
 
     # --- who, where, how often, how much
 
