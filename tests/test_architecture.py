@@ -30,7 +30,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "directory_contract", "interchange/", "moving", "comparing", "scanning", "spending",
         "stats", "tally", "explanation", "derive/", "store/", "forwarding", "access",
         "sessiondiff", "freezing", "forking", "exporting", "copying", "dated", "asgi",
-        "request_ids",
+        "request_ids", "ending",
     ),
     "move": (
         "lanes", "guard", "transports/", "capture/", "ingest/", "projector", "seeding", "api/",

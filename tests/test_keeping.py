@@ -40,7 +40,7 @@ def test_what_is_noticed_becomes_a_session_while_it_goes_on(where: Where) -> Non
         (listed,) = store.project().sessions().items
         assert listed.session.harness_session_id == "s-1"
         assert listed.session.preview == "what is seen"
-        assert kept.counts()["derived"] >= 1
+        wait_until(lambda: kept.counts()["derived"])
         store.close()
 
 

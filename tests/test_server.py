@@ -16,7 +16,6 @@ from tapes.errors import BadSetting, UnknownKind
 from tapes.server import Listen, ProxyServer, proxy_in_thread, proxy_setup, token_of
 from tapes.serving import HttpServer
 from tests.proxies import Raw, chat, proxying
-from tests.running import run
 
 
 def setup_of(**flags: object) -> Setup:
@@ -147,19 +146,3 @@ def test_a_token_is_given_plain_or_as_its_hash() -> None:
     assert given(TAPES_PROXY_TOKEN_SHA256=hashed.upper()) == hashed
     with pytest.raises(BadSetting, match="64 hex digits"):
         given(TAPES_PROXY_TOKEN_SHA256="t")
-
-
-def test_a_thread_that_never_comes_back_is_not_waited_for_at_the_end(tmp_path: Path) -> None:
-    ended = run(
-        """
-        import threading
-        from tapes import server
-
-        server._LEFT_S = 0.01
-        threading.Thread(target=threading.Event().wait).start()
-        server.end_at_last()
-        """,
-        tmp_path,
-    )
-    assert ended.returncode == 4
-    assert "the log does not answer" in ended.stderr

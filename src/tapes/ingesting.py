@@ -7,13 +7,13 @@ Knows nothing of the command line.
 """
 
 import asyncio
-import signal
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import closing
 
 from tapes.access import Access
 from tapes.asgi import AsgiServer
+from tapes.ending import end_at_last, told_to_end
 from tapes.errors import BadSetting
 from tapes.ingest.app import ingest_app
 from tapes.ingest.bodies import BODY_LIMIT
@@ -21,11 +21,10 @@ from tapes.keeping import deriving, open_projector
 from tapes.listening import Listen
 from tapes.redact import Redactor
 from tapes.rows import NO_ORG
-from tapes.server import end_at_last
 from tapes.store.base import Store
 
 _BACKLOG = 1024
-_STOPPING_S = 10
+_STOPPING_S = 5
 
 
 class IngestServer:
@@ -68,10 +67,8 @@ class IngestServer:
         return f"http://{Listen('127.0.0.1' if host in ('0.0.0.0', '::') else host, port)}"
 
     async def serve(self, ready: Callable[["IngestServer"], object]) -> None:
-        """Serve until SIGINT or SIGTERM, and derive meanwhile. Raises what serving fails with."""
-        stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stopped.set)
+        """Serve until a signal ends it, and derive meanwhile. Raises what serving fails with."""
+        stopped = told_to_end()
         with closing(self._socket), deriving(self._projector):
             serving = asyncio.create_task(self._server.serve([self._socket]))
             serving.add_done_callback(lambda _: stopped.set())  # one that fails ends all of it
@@ -95,7 +92,7 @@ def _listening(listen: Listen) -> socket.socket:
 
 
 def run_ingest(server: IngestServer, ready: Callable[[IngestServer], object]) -> None:
-    """Serve until SIGINT or SIGTERM. `ready` is called when it listens."""
+    """Serve until a signal ends it. `ready` is called when it listens."""
 
     async def serve() -> None:
         await server.serve(ready)

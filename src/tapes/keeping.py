@@ -23,6 +23,7 @@ from tapes.capture.log import Log, News
 from tapes.capture.noticed import KEPT_HEADERS, Noticed
 from tapes.capture.spool import Spool
 from tapes.config import FOLDER
+from tapes.ending import By, at_most
 from tapes.errors import TapesError, UnavailableStore, UnreadableStore
 from tapes.lanes import own_work
 from tapes.opening import DEFAULT_STORE, Where, require_extra
@@ -116,7 +117,7 @@ def deriving(projector: Projector) -> Iterator[None]:
     finally:
         stop.set()
         projector.wake()
-        thread.join(_STOPPING_S)
+        thread.join(at_most(_STOPPING_S, By.DERIVED))
 
 
 def _derive_the_last(projector: Projector) -> None:
@@ -185,7 +186,7 @@ class Keeping:
         self.log.close()
         self._stop.set()
         self._wake()
-        self._deriving.join(_STOPPING_S)
+        self._deriving.join(at_most(_STOPPING_S, By.DERIVED))
 
 
 @contextmanager

@@ -11,7 +11,6 @@ import gc
 import ipaddress
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -31,7 +30,8 @@ from tapes.capture.shelf import Shelf
 from tapes.capture.watching import Watcher
 from tapes.cassette import Cassette
 from tapes.config import Settings
-from tapes.errors import BadSetting, UnavailableStore
+from tapes.ending import By, at_most, end_at_last, told_to_end
+from tapes.errors import BadSetting
 from tapes.listening import Listen as Listen
 from tapes.lives import BEAT_S, Living
 from tapes.tape.base import Tape
@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 # What answers under way may take once the server is told to stop.
 STOP_S = 5.0
-# What threads may take that are still at work when all else has ended.
-_LEFT_S = 5.0
+# What tapes may take to be let go.
+_LETTING_GO_S = 30.0
 _BACKLOG = 1024
 # Threads that decide and record give the loop its turn after this: an event of a stream must not
 # wait for an answer that is made ready. The default is fifty times that.
@@ -163,6 +163,7 @@ class ProxyServer:
         setup.shelf.when_let_go(self._forget_answers)
         self._server: asyncio.Server | None = None
         self._watching: list[asyncio.Task[None]] = []
+        self._is_stopped = False
 
     def _forget_answers(self) -> None:
         self._clients.known.clear()
@@ -199,12 +200,15 @@ class ProxyServer:
         return f"http://{Listen(host, port)}"
 
     async def stop(self, patience_s: float = STOP_S) -> None:
-        """Stop in order (rule 2)."""
+        """Stop in order (rule 2). A second time does nothing."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
         for task in self._watching:
             task.cancel()
         if self._server is not None:
             self._server.close()
-        until = asyncio.get_running_loop().time() + patience_s
+        until = asyncio.get_running_loop().time() + at_most(patience_s, By.ANSWERED)
         while self._clients.are_busy and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.02)
         self._clients.close()
@@ -212,7 +216,9 @@ class ProxyServer:
             await asyncio.sleep(0.002)  # until each is told, and keeps what came as evidence
         self.desk.pool.close()
         await asyncio.to_thread(self.desk.close)
-        await asyncio.to_thread(self.setup.shelf.close)
+        letting_go = asyncio.to_thread(self.setup.shelf.close)
+        with contextlib.suppress(TimeoutError):  # a tape that hangs
+            await asyncio.wait_for(letting_go, at_most(_LETTING_GO_S, By.LET_GO))
 
 
 def settle() -> None:
@@ -224,30 +230,11 @@ def settle() -> None:
     sys.setswitchinterval(_SWITCH_S)
 
 
-def end_at_last() -> None:
-    """To be called at the end, when all is done that can be: then no thread is waited for longer.
-
-    One that asks a store that hangs may never come back, and cannot be stopped.
-    """
-    timer = threading.Timer(_LEFT_S, _end_now)
-    timer.daemon = True
-    timer.start()
-
-
-def _end_now() -> None:
-    log.error("ended though the log does not answer: what it was asked last may not be done")
-    logging.shutdown()
-    os._exit(UnavailableStore.exit_status)
-
-
 def run_beside(beside: AbstractContextManager[object], ready: Callable[[], object]) -> None:
-    """Let something be done beside until SIGINT or SIGTERM. `ready` is called once it has begun."""
+    """Let something be done beside until a signal ends it. `ready` is called once it has begun."""
 
     async def main() -> None:
-        stopped = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stopped.set)
+        stopped = told_to_end()
         with beside:
             ready()
             await stopped.wait()
@@ -274,20 +261,17 @@ def run_proxy(
     folder: Path,
     watcher: Watcher | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `ready` is called when it listens. Raises BadSetting.
+    """Serve until a signal ends it. `ready` is called when it listens. Raises BadSetting.
 
     That it lives is kept in `folder`, for the doctor.
     """
 
     async def serve() -> None:
-        stopped = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stopped.set)
+        stopped = told_to_end()
         server = ProxyServer(setup, listen, watcher)
         await server.start()
         server.desk.address = server.address
-        living = loop.create_task(_live(folder))
+        living = asyncio.create_task(_live(folder))
         ready(server)
         settle()
         await stopped.wait()

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -27,6 +26,7 @@ from tapes.capture.asked import Setup as ProxySetup
 from tapes.capture.watched import LogWatcher
 from tapes.config import Settings
 from tapes.doors import USUAL, Door
+from tapes.ending import By, at_most, end_at_last, told_to_end
 from tapes.errors import BadSetting, TapesError
 from tapes.keeping import deriving, open_log, open_projector, open_store
 from tapes.listening import Listen
@@ -34,7 +34,6 @@ from tapes.opening import Where
 from tapes.projector import Projector
 from tapes.server import (
     ProxyServer,
-    end_at_last,
     listening,
     run_loop,
     settle,
@@ -126,18 +125,25 @@ class HttpServer:
 
     @contextlib.asynccontextmanager
     async def serving(self, app: App, stopped: asyncio.Event) -> AsyncIterator[None]:
-        """Answer, for as long as this lasts; then let answers under way end.
+        """Answer until `stopped` is set, or this is over; then let answers under way end.
 
         Where serving fails, `stopped` is set, and its error raised here at the end.
         """
         server = AsgiServer(app, patience_s=5)
         task = asyncio.create_task(server.serve([self._socket]))
         task.add_done_callback(lambda _: stopped.set())
+        telling = asyncio.create_task(_tell(server, stopped))
         try:
             yield
         finally:
             server.should_exit = True
             await task
+            await telling
+
+
+async def _tell(server: AsgiServer, stopped: asyncio.Event) -> None:
+    await stopped.wait()
+    server.should_exit = True
 
 
 # --- all of them ------------------------------------------------------------------------------
@@ -169,6 +175,7 @@ async def serve(plan: Plan, ready: Callable[[Served], object], stopped: asyncio.
         addresses = dict(USUAL) | beside
         if proxy is not None:
             addresses[Door.PROXY] = proxy.address
+        api = None
         if api_door is not None:
             app, api = await _api_app(plan, store, projector, addresses, stack)
             await stack.enter_async_context(api_door.serving(app, stopped))
@@ -182,6 +189,10 @@ async def serve(plan: Plan, ready: Callable[[Served], object], stopped: asyncio.
             await stack.enter_async_context(ingest_door.serving(ingest, stopped))
         ready(Served(_those_of(plan, addresses), proxy))
         await stopped.wait()
+        if api is not None:
+            api.changes.close()
+        if proxy is not None:
+            await proxy.stop()  # while the others end
 
 
 def _listening(stack: AsyncExitStack, listen: Listen | None) -> HttpServer | None:
@@ -252,7 +263,7 @@ def _tidying(store: Store) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(_STOPPING_S)  # in a store that hangs it would be for ever
+        thread.join(at_most(_STOPPING_S, By.TIDIED))  # in a store that hangs it would be for ever
 
 
 def _tidy(store: Store, stop: threading.Event) -> None:
@@ -271,18 +282,14 @@ def _tidy(store: Store, stop: threading.Event) -> None:
 
 
 def run(plan: Plan, ready: Callable[[Served], object]) -> None:
-    """Serve until SIGINT or SIGTERM. Raises what `serve` raises."""
+    """Serve until a signal ends it. Raises what `serve` raises."""
 
     def told(served: Served) -> None:
         ready(served)
         settle()
 
     async def main() -> None:
-        stopped = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stopped.set)
-        await serve(plan, told, stopped)
+        await serve(plan, told, told_to_end())
         end_at_last()
 
     run_loop(main())

@@ -21,6 +21,7 @@ from tapes.capture.upstream import Pool
 from tapes.capture.watching import Outcome, Seen, Watch, Watcher
 from tapes.capture.workers import Workers
 from tapes.cassette import Cassette
+from tapes.ending import By, at_most
 from tapes.errors import CassetteError, TapesError
 from tapes.repeats import Order
 
@@ -182,5 +183,5 @@ class Desk:
 
     def close(self) -> None:
         """Let the threads finish what they keep, and go. Not for the loop: it waits."""
-        self.deciders.close(_PATIENCE_S)
-        self.keepers.close(_KEEPING_S)
+        self.deciders.close(at_most(_PATIENCE_S, By.KEPT))
+        self.keepers.close(at_most(_KEEPING_S, By.KEPT))

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 from tapes.capture.noticed import KEPT_HEADERS, Noticed, turn_of
 from tapes.capture.spool import Spool, size_of
+from tapes.ending import By, at_most
 from tapes.errors import TapesError, UnavailableStore, UnreadableStore
 from tapes.lanes import own_work
 from tapes.providers.reading import DropReason, plain_path, provider_of_path
@@ -472,8 +473,9 @@ class Log:
             self._closing = True
             self._lock.notify_all()
         self._inbox.put(None)
-        until = time.monotonic() + self._bounds.closing_s
-        self._cleaning.join(self._bounds.closing_s)
+        patience_s = at_most(self._bounds.closing_s, By.LOGGED)
+        until = time.monotonic() + patience_s
+        self._cleaning.join(patience_s)
         self._writing.join(max(until - time.monotonic(), 0.0))
         with self._lock:
             left = [*self._in_hand, *self._ready]

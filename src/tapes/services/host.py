@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Collection
@@ -30,6 +29,7 @@ from typing import Protocol
 
 from tapes.access import LOOPBACK_NAMES, Access
 from tapes.asgi import AsgiServer
+from tapes.ending import told_to_end
 from tapes.errors import BadSetting
 from tapes.forwarding import Sender
 from tapes.jsontext import Json
@@ -342,12 +342,8 @@ class HostServer:
     async def serve(
         self, ready: Callable[["HostServer"], object], until: asyncio.Event | None = None
     ) -> None:
-        """Serve until the event, or until SIGINT or SIGTERM; then let answers end in order."""
-        stopped = until or asyncio.Event()
-        if until is None:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, stopped.set)
+        """Serve until the event, or until a signal ends it; then let answers end in order."""
+        stopped = until or told_to_end()
         async with self.host.running():
             serving = asyncio.create_task(self._server.serve([self._socket]))
             try:
