@@ -178,6 +178,16 @@ def test_a_ledger_that_cannot_be_kept_permits_nothing(tmp_path: Path) -> None:
         spends(broken)
 
 
+def test_a_ledger_on_a_full_disk_asks_for_room(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "state.db", "t")
+    take(ledger, Limits(calls=1))
+    ledger._connection.execute("PRAGMA max_page_count = 1")  # type: ignore[union-attr]  # open
+    with pytest.raises(LedgerFailed, match="disk is full") as caught:
+        ledger.take("k" * 100_000, Limits(calls=2), ONE)
+    assert caught.value.remedy == f"free space on that disk: df -h {tmp_path}"
+    ledger.close()
+
+
 @pytest.mark.row("B5", "N17")
 def test_threads_never_take_more_than_the_limit(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "state.db", "t")

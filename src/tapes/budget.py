@@ -326,11 +326,11 @@ def _translated(path: Path | None) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        raise LedgerFailed(
-            f"live calls cannot be counted in {path}: {error}",
-            "give yourself the right to write there: "
-            f"ls -la {as_typed(path.parent if path else '.')}",
-        ) from error
+        folder = as_typed(path.parent if path else ".")
+        remedy = f"give yourself the right to write there: ls -la {folder}"
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            remedy = f"free space on that disk: df -h {folder}"
+        raise LedgerFailed(f"live calls cannot be counted in {path}: {error}", remedy) from error
 
 
 def spends(path: Path) -> list[Spend]:

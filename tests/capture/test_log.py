@@ -1,6 +1,7 @@
 """The log's lane: what is noticed is kept, waits on disk, or is counted; nobody waits for it."""
 
 import errno
+import re
 import textwrap
 import threading
 import time
@@ -299,6 +300,21 @@ class FullSpool(Spool):
 
     def put(self, turns: Sequence[RawTurn]) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_log_that_ends_while_all_is_full_says_how_much_was_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def gone() -> Store:
+        raise UnavailableStore("the disk is full", "free space")
+
+    log = Log(gone, FullSpool(tmp_path / "spool"), bounds=QUICK)
+    for text in number_of(20):
+        log.notice(noticed(text))
+        wait_until(lambda: log.counts().get("lost", 0))  # the first is said at once
+    log.close()
+    lost = [int(n) for n in re.findall(r"(\d+) (?:more )?turns are lost", caplog.text)]
+    assert sum(lost) == 20
 
 
 def test_what_is_lost_is_said_now_and_then_and_when_it_is_over(

@@ -484,6 +484,10 @@ class Log:
             self._spools = True  # whatever is being cleaned just now goes to the disk too
         self._put(left)
         self._lose_what_is_left()
+        with self._lock:
+            lost, self._lost_unsaid = self._lost_unsaid, 0
+        if lost:
+            log.error("%d more turns are lost: the spool cannot be written", lost)
 
     def _lose_what_is_left(self) -> None:
         """Count and say what nobody had the time to clean (rule 2): it may hold secrets."""
