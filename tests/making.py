@@ -1,5 +1,6 @@
 """Exchanges and tapes of every kind, for the tests of the tools on tapes."""
 
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -123,3 +124,11 @@ def contents(path: str) -> list[Exchange]:
         return list(tape.exchanges())
     finally:
         tape.close()
+
+
+def stretch(tape: Path, seconds: float) -> None:
+    """Rewrite a recording's times as if its pieces had come so many seconds apart."""
+    row = json.loads(tape.read_text())
+    pieces = row["response"]["pieces"]
+    row["response"]["pieces"] = [[seconds * n, data] for n, (_, data) in enumerate(pieces, 1)]
+    tape.write_text(json.dumps(row) + "\n")

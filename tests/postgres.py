@@ -5,7 +5,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import psycopg
 
 from tests.parts import absent
+from tests.servers import reserved_port
 
 PATIENCE_S = 60
 _MEMORY, _ROOM = "/dev/shm", 2 * 1024**3
@@ -154,11 +154,10 @@ def running(*, flushes: bool = False) -> Iterator[Postgres]:
             check=True,
             capture_output=True,
         )  # fmt: skip
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-        server = Postgres(folder, binaries, port, user, flushes)
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
+        with reserved_port() as held:  # also while the server is down
+            server = Postgres(folder, binaries, held.getsockname()[1], user, flushes)
+            server.start()
+            try:
+                yield server
+            finally:
+                server.stop()

@@ -229,10 +229,19 @@ def serving(*scripts: Script) -> Iterator[Server]:
         server.close()
 
 
+def reserved_port() -> socket.socket:
+    """Holds a port on loopback, which nobody is given but who asks for it by its number."""
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return holder
+
+
 def closed_port() -> int:
-    """A port on loopback that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
+    """A port on loopback that nobody listens on, for as long as this process is there."""
+    holder = reserved_port()
+    port: int = holder.getsockname()[1]
+    holder.detach()
     return port
 
 

@@ -15,6 +15,7 @@ from tapes.permit import Permit
 from tapes.sending import send
 from tapes.tape.base import MemoryTape
 from tests.loopback import event_answer, json_answer, provider
+from tests.servers import closed_port
 
 
 def permit_for(request: Request, cassette: Cassette | None = None) -> Permit:
@@ -118,8 +119,7 @@ def test_an_answer_that_breaks_off_is_evidence_and_no_answer(answer: bytes) -> N
 
 @pytest.mark.row("B5")
 def test_a_call_that_reaches_nobody_gives_its_unit_back() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+    port = closed_port()
     cassette = Cassette(MemoryTape(), "live", limits=Limits(calls=1))
     for _ in range(2):
         permit = permit_for(Request("GET", f"http://127.0.0.1:{port}/"), cassette)

@@ -92,7 +92,7 @@ def test_stats_add_up_what_the_lists_show(client: httpx.Client) -> None:
     assert (stats["session_count"], stats["turn_count"]) == (6, len(traces))
     known = [t["usage"]["input_tokens"] for t in traces if t["usage"]["input_tokens"] is not None]
     assert stats["input_tokens"] == sum(known)
-    costs = [t["cost_usd"] for t in traces if t["cost_usd"] is not None]
+    costs = [t["usage"]["cost_usd"] for t in traces if t["usage"]["cost_usd"] is not None]
     assert costs == [0.0]  # of what a tape answered; no other has a price
     assert stats["total_cost"] == sum(costs)
     assert stats["unpriced_calls"] == sum(t["unpriced_calls"] for t in traces)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.test_api import up
 from tests.commands import Ended, typed
-from tests.servers import answer, serving
+from tests.servers import answer, closed_port, serving
 
 ASK = """
 import json, os, sys, urllib.request
@@ -154,9 +154,7 @@ def test_it_is_so_on_postgresql(tmp_path: Path, database: str) -> None:
 
 
 def test_a_log_that_is_gone_does_not_fail_the_run(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
-    gone = f"postgresql://tester:hush@127.0.0.1:{port}/gone"
+    gone = f"postgresql://tester:hush@127.0.0.1:{closed_port()}/gone"
     done = ran(tmp_path, *RECORDS, "--log", TAPES_STORAGE_POSTGRES_DSN=gone)
     assert "tapes: 1 call not in the log yet: " in done.err
     assert "hush" not in done.err

@@ -19,6 +19,7 @@ from tapes.exchange import Exchange, Request, State
 from tapes.project import Declared
 from tapes.tape.kinds import open_tape
 from tests.clients import CLIENTS, ON_UVLOOP, Call, Client
+from tests.making import stretch
 from tests.servers import (
     Acknowledged,
     Received,
@@ -237,14 +238,6 @@ def test_replay_takes_the_recorded_time_by_choice(
     with tapes.use(tape, pace=pace):
         assert client.pieces(Call("http://127.0.0.1:9")) == list(EVENTS)
     assert time.monotonic() - started >= at_least
-
-
-def stretch(tape: Path, seconds: float) -> None:
-    """Rewrite a recording's times as if its pieces had come so many seconds apart."""
-    row = json.loads(tape.read_text())
-    pieces = row["response"]["pieces"]
-    row["response"]["pieces"] = [[seconds * n, data] for n, (_, data) in enumerate(pieces, 1)]
-    tape.write_text(json.dumps(row) + "\n")
 
 
 @pytest.mark.row("N08")

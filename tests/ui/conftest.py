@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from tests.parts import absent
 from tests.postgres import Postgres
@@ -57,7 +57,7 @@ def served(folder: Path, *words: str) -> Iterator[dict[str, str]]:
             yield json.loads(line)
         finally:
             process.stdin.close()
-            process.wait(20)
+            process.wait(60)
 
 
 @pytest.fixture(scope="session")
@@ -158,6 +158,40 @@ def press(page: Page, key: str, label: str) -> None:
     keys = page.get_by_role("list", name="Keys valid now")
     expect(keys.get_by_text(label, exact=True)).to_be_attached()
     page.keyboard.press(key)
+
+
+_COPIED = """async () => {
+  let text = '';
+  for (let times = 0; !text && times < 3000; times += 1) {
+    await new Promise((done) => setTimeout(done, 10));
+    text = await navigator.clipboard.readText();
+  }
+  return text;
+}"""
+
+
+def copied_by(page: Page, button: Locator) -> str:
+    """What a button puts on the clipboard, in which something else may have been before."""
+    page.evaluate("navigator.clipboard.writeText('')")
+    button.click()
+    return str(page.evaluate(_COPIED))
+
+
+_STILL = """(it) => new Promise((done) => {
+  let [top, frames] = [NaN, 0];
+  const look = () => {
+    const now = it.getBoundingClientRect().top;
+    frames = now === top ? frames + 1 : 0;
+    top = now;
+    if (frames < 10) requestAnimationFrame(look); else done(top);
+  };
+  look();
+})"""
+
+
+def top_of(where: Locator) -> float:
+    """Where something begins in the window, once it stays there."""
+    return float(where.evaluate(_STILL))
 
 
 _LOOK = """async () => {

@@ -21,7 +21,7 @@ from tests.commands import PATIENCE_S, environment
 from tests.loopback import json_answer, provider
 from tests.npm import PROVIDER, node_modules_of
 
-from .conftest import Open, press
+from .conftest import Open, copied_by, press
 from .test_journeys import INVOICE
 
 FAILED = "assert 41.99 == 42.00"
@@ -180,9 +180,9 @@ CHAT = json.dumps(
 def line_for(page: Page, client: str) -> str:
     """What the empty page offers to copy for a client, as it comes out of the clipboard."""
     page.get_by_role("group", name="Client").get_by_role("button", name=client).click()
-    page.get_by_role("button", name="Copy", exact=True).click()
+    line = copied_by(page, page.get_by_role("button", name="Copy", exact=True))
     expect(page.get_by_text("Copied")).to_be_attached()
-    return str(page.evaluate("navigator.clipboard.readText()"))
+    return line
 
 
 def pasted(folder: Path, client: str, line: str) -> list[str]:

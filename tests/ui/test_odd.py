@@ -14,7 +14,7 @@ from tapes.keeping import open_projector, open_store
 from tapes.opening import Where
 from tests.turns import SECOND, at, chat, said
 
-from .conftest import Open, faults, press, served
+from .conftest import Open, faults, press, served, top_of
 from .whole import DEPTH, LANES, TURNS
 
 
@@ -90,12 +90,6 @@ def bring_into_sight(card: Locator) -> None:
             expect(card).to_be_in_viewport(timeout=300)
             return
     raise AssertionError("it does not stay in sight")
-
-
-def top_of(card: Locator) -> float:
-    box = card.bounding_box()
-    assert box is not None
-    return box["y"]
 
 
 def test_who_follows_a_session_stays_at_its_end_and_who_reads_is_left_alone(
