@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tapes import asgi
 from tapes.asgi import BARE_QUERY, HEAD_LIMIT, HEADERS_LIMIT, AsgiServer
 from tests.services.serving import PATIENCE_S, beside
 
@@ -89,6 +90,37 @@ def sent_until_refused(sock: socket.socket, data: bytes) -> None:
     """Send data to who may close meanwhile."""
     with contextlib.suppress(ConnectionError):
         sock.sendall(data)
+
+
+@pytest.mark.parametrize(
+    "begun", ["", "GET / HTTP/1.1\r\na: b", "POST /body HTTP/1.1\r\ncontent-length: 9\r\n\r\nbody"]
+)
+def test_who_sends_no_more_of_a_request_is_let_go(
+    begun: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asgi, "HEAD_S", 0.05)
+    monkeypatch.setattr(asgi, "BODY_S", 0.05)
+    with (
+        serving(says_what_came) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as sock,
+    ):
+        sock.sendall(begun.encode())
+        while sock.recv(65536):
+            pass  # what an application says to a body that ends
+
+
+def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asgi, "BODY_S", 0)
+
+    async def takes_longer(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        for _ in range(10):  # turns of the loop, in which the client would be let go
+            await asyncio.sleep(0)
+        await says_its_target(scope, receive, send)
+
+    with serving(takes_longer) as port:
+        (text,) = asked(port, "/")
+    assert text.startswith("HTTP/1.1 200")
 
 
 def test_a_head_may_be_as_large_as_is_said_behind_the_body_of_another(port: int) -> None:

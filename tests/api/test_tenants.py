@@ -121,7 +121,7 @@ def ids_of(store: SqlStore, org: str) -> dict[str, list[str]]:
     return {
         "word": [WORD[org]],
         "session_id": sessions[-1:],
-        "gone": [one for one in sorted(set(touched) - set(sessions))],
+        "gone": sorted(set(touched) - set(sessions)),
         "turn_id": [str(head.id) for head in project.turns().items[1:]],
         "erasure_id": [str(erased)],
         "trace_id": ["trc_r1"],
@@ -175,7 +175,7 @@ def of_the_log(text: str) -> str:
 
 def told_in(text: str, path: str, theirs: dict[str, list[str]]) -> list[str]:
     """What an answer tells of another tenant, beside what its own question said."""
-    for said in sorted(re.findall(r"[\w.-]{4,}", path), key=len, reverse=True):
-        text = text.replace(said, "")
+    for quoted in sorted(re.findall(r"[\w.-]{4,}", path), key=len, reverse=True):
+        text = text.replace(quoted, "")
     secrets = (*theirs["word"], *theirs["session_id"], *theirs["gone"])
     return [one for one in secrets if one in text]

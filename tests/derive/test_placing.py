@@ -141,6 +141,19 @@ def test_a_side_call_hangs_under_the_trace_that_was_open() -> None:
     assert made.traces[0].started_at == at(10)
 
 
+def test_a_side_call_of_the_moment_in_which_a_trace_begins_is_in_it() -> None:
+    title = messages(9, [user("x")], assistant("{}"), tools=False, begins=30, system='{"title"')
+    assert span(derive([*conversation(), title]), "llm_r9").trace_id == "trc_r3"
+
+
+def test_what_a_harness_injects_is_no_prompt() -> None:
+    banner = user("Plan mode is active. Edit nothing.")
+    alone = derive([messages(1, [ASK], DONE), messages(2, [ASK, DONE, banner], OK)])
+    assert [t.user_prompt for t in alone.traces] == ["list the files"]
+    behind = derive([messages(1, [ASK], DONE), messages(2, [ASK, DONE, MORE, banner], OK)])
+    assert [t.user_prompt for t in behind.traces] == ["list the files", "and now?"]
+
+
 def test_a_session_of_side_calls_alone_has_a_trace_all_the_same() -> None:
     made = derive([messages(1, [user("x")], assistant("y"), tools=False, max_tokens=1)])
     assert [(t.synthetic, t.user_prompt) for t in made.traces] == [("shadow-opener", "")]
