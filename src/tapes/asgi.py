@@ -9,8 +9,8 @@ Rule 4: an application that cannot end an answer breaks it off (`break_off`) and
 Rule 5: HTTP/1.1 is all that is spoken. A request that offers to go on in another protocol is a
         request like any other, with its body; what stands behind a body is no header of it.
 Rule 6: a head is at most `HEAD_LIMIT` bytes and `HEADERS_LIMIT` lines: what is larger is refused
-        before anybody has it whole, for whoever sends it need not have a token. Who sends nothing of
-        a head for `HEAD_S`, or of a body for `BODY_S` while somebody waits for it, is let go.
+        before anybody has it whole, for whoever sends it need not have a token. Who leaves a head
+        unfinished for `HEAD_S`, or sends nothing of a body for `BODY_S`, is let go.
 Rule 7: an answer that takes longer than the server's patience at the end is broken off too.
 
 Knows nothing of what is served. Sockets, signals and the end are somebody else's business.

@@ -15,6 +15,7 @@ from tests.derive.talks import (
     MORE,
     OK,
     SPAWN,
+    SUB_DO,
     TASK,
     conversation,
     kinds,
@@ -128,6 +129,30 @@ def test_a_compaction_is_a_seam_to_the_next_trace() -> None:
     assert span(made, "llm_r3").trace_id == "trc_r1"
     seam = next(k for k in made.links if k.kind is LinkKind.COMPACTION_SEAM)
     assert (seam.from_span_id, seam.to_span_id) == ("llm_r3", "llm_r4")
+
+
+def test_a_thread_that_is_compacted_goes_on_in_its_lane() -> None:
+    compacts = user("Write a summary of the conversation so far.")
+    made = derive(
+        [
+            *with_thread(),
+            messages(5, [user(TASK), SUB_DO, compacts], assistant("so far"), thread="a", begins=16),
+        ]
+    )
+    assert span(made, "llm_r5").parent_span_id == "agent_a"
+    assert len({s.span_id for s in made.spans}) == len(made.spans)
+    assert [t.synthetic for t in made.traces] == [""]
+
+
+def test_a_trace_that_a_thread_had_to_open_after_a_compaction_says_so() -> None:
+    compacts = user("Write a summary of the conversation so far.")
+    made = derive(
+        [
+            messages(1, [compacts], assistant("so far")),
+            messages(2, [user(TASK)], OK, thread="a"),
+        ]
+    )
+    assert [t.synthetic for t in made.traces] == ["shadow-opener"]
 
 
 def test_a_side_call_hangs_under_the_trace_that_was_open() -> None:

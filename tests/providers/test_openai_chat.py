@@ -218,7 +218,7 @@ def test_a_signature_of_reasoning_is_kept() -> None:
 
 
 def test_a_stream_says_what_it_is_as_one_body_does() -> None:
-    chunk = delta("stop", content="x") | {"object": "chat.completion.chunk"}  # type: ignore[operator]
+    chunk = delta("stop", content="x") | {"object": "chat.completion.chunk"}
     assert reduced(chunk).extra == {"object": "chat.completion"}
 
 
