@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import socket
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tapes.asgi import BARE_QUERY, AsgiServer
+from tapes import asgi
+from tapes.asgi import BARE_QUERY, HEAD_LIMIT, HEADERS_LIMIT, AsgiServer
 from tests.services.serving import PATIENCE_S, beside
 
 
@@ -63,6 +65,73 @@ def test_a_query_of_nothing_is_told_from_none(port: int) -> None:
     assert bodies == [
         "(b'/a', b'', True)", "(b'/a', b'', False)", "(b'/a', b'?', True)", "(b'/a', b'b', False)",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET /" + "a" * HEAD_LIMIT + " HTTP/1.1\r\n",
+        "GET / HTTP/1.1\r\n" + "a: b\r\n" * (HEADERS_LIMIT + 2),
+        "GET / HTTP/1.1\r\n" + f"a: {'b' * 9_000}\r\n" * 9,
+        "GET / HTTP/1.1\r\na: " + "b" * 100 * HEAD_LIMIT,
+        "GET / HTTP/1.1\r\n" + "a" * 100 * HEAD_LIMIT,
+        "GET /" + "a" * 100 * HEAD_LIMIT,
+    ],
+)
+def test_a_head_is_bounded_however_it_is_large(port: int, head: str) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as sock:
+        sending = threading.Thread(target=sent_until_refused, args=(sock, head.encode()))
+        sending.start()
+        assert sock.recv(12) == b"HTTP/1.1 431"
+        sending.join(PATIENCE_S)
+
+
+def sent_until_refused(sock: socket.socket, data: bytes) -> None:
+    """Send data to who may close meanwhile."""
+    with contextlib.suppress(ConnectionError):
+        sock.sendall(data)
+
+
+@pytest.mark.parametrize(
+    "begun", ["", "GET / HTTP/1.1\r\na: b", "POST /body HTTP/1.1\r\ncontent-length: 9\r\n\r\nbody"]
+)
+def test_who_sends_no_more_of_a_request_is_let_go(
+    begun: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asgi, "HEAD_S", 0.05)
+    monkeypatch.setattr(asgi, "BODY_S", 0.05)
+    with (
+        serving(says_what_came) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as sock,
+    ):
+        sock.sendall(begun.encode())
+        while sock.recv(65536):
+            pass  # what an application says to a body that ends
+
+
+def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asgi, "BODY_S", 0)
+
+    async def takes_longer(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        for _ in range(10):  # turns of the loop, in which the client would be let go
+            await asyncio.sleep(0)
+        await says_its_target(scope, receive, send)
+
+    with serving(takes_longer) as port:
+        (text,) = asked(port, "/")
+    assert text.startswith("HTTP/1.1 200")
+
+
+def test_a_head_may_be_as_large_as_is_said_behind_the_body_of_another(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as sock:
+        lines = b"a: %s\r\n" % (b"b" * 240) * (HEADERS_LIMIT - 1)
+        head = b" / HTTP/1.1\r\ncontent-length: %d\r\n" + lines + b"\r\n"
+        sock.sendall(b"POST" + head % 500_000 + b"b" * 500_000 + b"GET" + head % 0)
+        text = b""
+        while text.count(b"False)") < 2:
+            text += sock.recv(65536)
+        assert text.count(b"HTTP/1.1 200") == 2
 
 
 def test_an_answer_has_a_date_and_names_no_server(port: int) -> None:

@@ -8,7 +8,10 @@ Rule 4: an application that cannot end an answer breaks it off (`break_off`) and
         the server does not call that an error of the application.
 Rule 5: HTTP/1.1 is all that is spoken. A request that offers to go on in another protocol is a
         request like any other, with its body; what stands behind a body is no header of it.
-Rule 6: an answer that takes longer than the server's patience at the end is broken off too.
+Rule 6: a head is at most `HEAD_LIMIT` bytes and `HEADERS_LIMIT` lines: what is larger is refused
+        before anybody has it whole, for whoever sends it need not have a token. Who leaves a head
+        unfinished for `HEAD_S`, or sends nothing of a body for `BODY_S`, is let go.
+Rule 7: an answer that takes longer than the server's patience at the end is broken off too.
 
 Knows nothing of what is served. Sockets, signals and the end are somebody else's business.
 """
@@ -24,6 +27,12 @@ from tapes.dated import App, dated
 
 BARE_QUERY = "tapes.bare_query"
 _BREAK_OFF = "tapes.break_off"
+# As much as the relay lets pass.
+HEAD_LIMIT = 64 * 1024
+HEADERS_LIMIT = 256
+# As long as the relay waits.
+HEAD_S = 60.0
+BODY_S = 120.0
 
 
 def break_off(scope: Mapping[str, Any]) -> bool:
@@ -87,13 +96,18 @@ else:
                         continue
                 return
 
+    class _TooLarge(Exception):
+        """A head is larger than it may be."""
+
     class _Connection(HttpToolsProtocol):
-        """A client's connection (rules 3, 4, 5)."""
+        """A client's connection (rules 3, 4, 5, 6)."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
-            self._in_head = self._is_told = False
+            self._in_head = self._is_told = self._is_too_large = False
+            self._read = self._unread = 0  # of a head, and of a line of it that has no end yet
             self._framing: list[bytes] = []
+            self._waiting: asyncio.TimerHandle | None = None
             self.parser: Any = _Parser(self)
 
         def go_on(self, parser: "httptools.HttpRequestParser") -> None:
@@ -103,27 +117,89 @@ else:
                 parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(self._framing) + b"\r\n")
                 self._is_told = False
 
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._wait(HEAD_S)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._wait(None)
+            super().connection_lost(exc)
+
+        def _wait(self, seconds: float | None) -> None:
+            """Let go of a client who sends nothing for so long; None: it owes nothing."""
+            if self._waiting is not None:
+                self._waiting.cancel()
+            let_go = self._let_go
+            self._waiting = None if seconds is None else self.loop.call_later(seconds, let_go)
+
+        def _let_go(self) -> None:
+            if self.flow.read_paused:  # it is the application that takes its time
+                self._wait(BODY_S)
+            else:
+                self.transport.close()
+
+        def data_received(self, data: bytes) -> None:
+            read = self._read
+            super().data_received(data)
+            if self._in_head and self._read == read and not self.transport.is_closing():
+                self._unread += len(data)
+                if self._unread > HEAD_LIMIT:
+                    self._is_too_large = True
+                    self.send_400_response("")
+            else:
+                self._unread = 0
+
+        def send_400_response(self, msg: str) -> None:
+            if not self._is_too_large:
+                super().send_400_response(msg)
+                return
+            said = b"the head of a request may have %d bytes and %d lines here" % (
+                HEAD_LIMIT,
+                HEADERS_LIMIT,
+            )
+            self.transport.write(
+                b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
+                b"content-type: text/plain\r\ncontent-length: %d\r\n\r\n%s" % (len(said), said)
+            )
+            self.transport.close()
+
         def on_message_begin(self) -> None:
             if not self._is_told:
-                self._in_head, self._framing = True, []
+                self._in_head, self._framing, self._read = True, [], 0
+                self._wait(HEAD_S)
                 super().on_message_begin()
+
+        def _take(self, size: int) -> None:
+            """So much more of a head was read. What is raised ends the connection."""
+            self._read += size
+            if self._read > HEAD_LIMIT or len(self.headers) >= HEADERS_LIMIT:
+                self._is_too_large = True
+                raise _TooLarge
 
         def on_url(self, url: bytes) -> None:
             if self._in_head:
+                self._take(len(url))
                 super().on_url(url)
 
         def on_header(self, name: bytes, value: bytes) -> None:
             if self._in_head:  # not one behind the body, which nobody has judged
+                self._take(len(name) + len(value))
                 super().on_header(name, value)
+
+        def on_body(self, body: bytes) -> None:
+            self._wait(BODY_S)
+            super().on_body(body)
 
         def on_message_complete(self) -> None:
             if not (self.parser.stops and self._framing):
+                self._wait(None)
                 super().on_message_complete()
 
         def on_headers_complete(self) -> None:
             if not self._in_head:
                 return
             self._in_head = False
+            self._wait(BODY_S)
             if self.parser.stops:
                 self._framing = [
                     name + b": " + value + b"\r\n"

@@ -194,6 +194,7 @@ def test_a_check_of_a_thread_that_judges_nothing_known_stays_in_its_lane() -> No
     lost = check(3, "Write: b.txt", "<block>no", thread="a")
     made = derive([spawn(agent("t1")), thread(2, "a", TASK), lost])
     assert next(s for s in made.spans if s.span_id == "llm_r3").parent_span_id == "agent_a"
+    assert len({s.span_id for s in made.spans}) == len(made.spans)
 
 
 def test_summaries_and_plan_names_hang_under_the_tool_that_they_serve() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from tapes.derive.calls import Call, Reading, calls_of, first_chunk
 from tapes.derive.chain import Addresses
 from tapes.derive.deriver import Memory
-from tapes.exchange import Exchange, Piece, Response
+from tapes.exchange import Exchange, Piece, Response, State
 from tapes.providers.turn import Turn, text_of
-from tapes.rows import RawTurn
+from tapes.rows import RawTurn, Status
 from tests.turns import (
     TOOLS,
     assistant,
@@ -128,3 +128,23 @@ def test_the_first_piece_of_a_stream_is_timed() -> None:
     raw = RawTurn(exchange=Exchange("", "http/1", None, Response(200, (), pieces)))
     assert first_chunk(raw) == 250_000_000
     assert first_chunk(messages(1, [ASK], DONE)) is None
+
+
+def test_of_calls_of_one_moment_the_first_in_the_log_is_the_first() -> None:
+    turns = [messages(n, [user(str(n))], DONE, begins=10, request_id=f"r{-n}") for n in (2, 1)]
+    assert [one.raw.id for one in calls(turns)] == [1, 2]
+
+
+def test_a_client_who_leaves_after_an_error_did_not_break_it_off() -> None:
+    events = (
+        b'event: message_start\ndata: {"type":"message_start","message":{"model":"m"}}\n\n',
+        b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"}}\n\n',
+    )
+    asked = {"model": "m", "stream": True, "messages": [ASK]}
+    for said_so_far, status in ((events[:1], Status.ABORTED), (events, Status.ERROR)):
+        left = raw_turn(
+            1, "/v1/messages", asked, {},
+            stream=b"".join(said_so_far), state=State.ABORTED_BY_CLIENT,
+        )  # fmt: skip
+        (one,) = calls([left])
+        assert one.status is status

@@ -384,9 +384,10 @@ def seen_by_another_capture(raw: RawTurn, *, later: float = 0.2) -> RawTurn:
     )
 
 
-def test_a_call_that_two_captures_saw_is_one_span_with_its_bytes() -> None:
+@pytest.mark.parametrize("later", [0.2, -0.2])
+def test_a_call_that_two_captures_saw_is_one_span_with_its_bytes(later: float) -> None:
     raw = chat(1, [HI], "hello")
-    both = derive([seen_by_another_capture(raw), raw])
+    both = derive([seen_by_another_capture(raw, later=later), raw])
     assert replace(both, skipped=()) == derive([raw])
     assert [skip.reason for skip in both.skipped] == ["seen_twice"]
 

@@ -59,6 +59,8 @@ def kind(one: Turn, harness: str = "claude") -> str:
         (turn(answer='{"name": "a-plan"}'), "offshoot:plan-name-gen"),
         (turn("Web page content:\n…"), "offshoot:web-summary"),
         (turn("Write a summary of the conversation so far"), "offshoot:compaction"),
+        (turn("Context checkpoint COMPACTION."), "offshoot:compaction"),
+        (turn("Create a handoff summary for another LLM."), "offshoot:compaction"),
         (turn(answer=SECTIONS), "offshoot:compaction"),
         (turn(tools=True, stream=True), "main"),
         (turn(stream=True, api="responses", tool_choice="auto"), "main"),

@@ -15,6 +15,7 @@ from tests.derive.talks import (
     MORE,
     OK,
     SPAWN,
+    SUB_DO,
     TASK,
     conversation,
     kinds,
@@ -130,6 +131,30 @@ def test_a_compaction_is_a_seam_to_the_next_trace() -> None:
     assert (seam.from_span_id, seam.to_span_id) == ("llm_r3", "llm_r4")
 
 
+def test_a_thread_that_is_compacted_goes_on_in_its_lane() -> None:
+    compacts = user("Write a summary of the conversation so far.")
+    made = derive(
+        [
+            *with_thread(),
+            messages(5, [user(TASK), SUB_DO, compacts], assistant("so far"), thread="a", begins=16),
+        ]
+    )
+    assert span(made, "llm_r5").parent_span_id == "agent_a"
+    assert len({s.span_id for s in made.spans}) == len(made.spans)
+    assert [t.synthetic for t in made.traces] == [""]
+
+
+def test_a_trace_that_a_thread_had_to_open_after_a_compaction_says_so() -> None:
+    compacts = user("Write a summary of the conversation so far.")
+    made = derive(
+        [
+            messages(1, [compacts], assistant("so far")),
+            messages(2, [user(TASK)], OK, thread="a"),
+        ]
+    )
+    assert [t.synthetic for t in made.traces] == ["shadow-opener"]
+
+
 def test_a_side_call_hangs_under_the_trace_that_was_open() -> None:
     title = messages(
         9, [user("x")], assistant('{"title":"Files"}'), tools=False, begins=35, system='{"title"'
@@ -139,6 +164,19 @@ def test_a_side_call_hangs_under_the_trace_that_was_open() -> None:
     assert span(made, "llm_r9").trace_id == "trc_r3"
     assert span(made, "llm_r10").trace_id == "trc_r1"
     assert made.traces[0].started_at == at(10)
+
+
+def test_a_side_call_of_the_moment_in_which_a_trace_begins_is_in_it() -> None:
+    title = messages(9, [user("x")], assistant("{}"), tools=False, begins=30, system='{"title"')
+    assert span(derive([*conversation(), title]), "llm_r9").trace_id == "trc_r3"
+
+
+def test_what_a_harness_injects_is_no_prompt() -> None:
+    banner = user("Plan mode is active. Edit nothing.")
+    alone = derive([messages(1, [ASK], DONE), messages(2, [ASK, DONE, banner], OK)])
+    assert [t.user_prompt for t in alone.traces] == ["list the files"]
+    behind = derive([messages(1, [ASK], DONE), messages(2, [ASK, DONE, MORE, banner], OK)])
+    assert [t.user_prompt for t in behind.traces] == ["list the files", "and now?"]
 
 
 def test_a_session_of_side_calls_alone_has_a_trace_all_the_same() -> None:

@@ -140,3 +140,28 @@ def test_citations_are_added_to_those_with_which_a_block_begins() -> None:
             ' "delta": {"type": "citations_delta", "citation": {"n": 2}}}',
         )  # fmt: skip
         assert answer.parts == (Text("a", {"citations": told}),)
+
+
+def test_a_search_of_the_provider_that_failed_says_so() -> None:
+    kind = "web_search_tool_result"
+    for error, failed in (("web_search_tool_result_error", True), ("web_search_result", False)):
+        told = {"type": kind, "tool_use_id": "s1", "content": {"type": error, "error_code": "x"}}
+        (part,) = MESSAGES.answer({"content": [told]}).parts
+        assert isinstance(part, ToolResult)
+        assert (part.id, part.kind, part.is_error) == ("s1", kind, failed)
+
+
+def test_blocks_stand_by_their_number_however_they_come() -> None:
+    texts = [
+        {"type": "content_block_delta", "index": n, "delta": {"type": "text_delta", "text": str(n)}}
+        for n in (1, 0, 1)
+    ]
+    assert reduced(*map(json.dumps, texts)).parts == (Text("0"), Text("11"))
+
+
+def test_what_ended_an_answer_and_how_it_was_served_are_kept_beside_it() -> None:
+    usage = {"input_tokens": 1, "output_tokens": 2, "service_tier": "batch"}
+    body = {"type": "message", "usage": usage, "stop_reason": "stop_sequence", "stop_sequence": "."}
+    answer = MESSAGES.answer(body)
+    assert answer.finish_reason == "stop_sequence"
+    assert answer.extra == {"type": "message", "stop_sequence": ".", "service_tier": "batch"}

@@ -8,6 +8,7 @@ from tapes.providers.reading import answer_of_body
 from tapes.providers.turn import (
     Answer,
     AnswerState,
+    Failure,
     Media,
     Message,
     Reasoning,
@@ -159,3 +160,71 @@ def test_a_time_that_no_calendar_has_is_unknown() -> None:
     for created in (1_764_500_000_000, 1e300, -1, "soon"):
         assert CHAT.answer({"created": created, "choices": []}).created is None
     assert CHAT.answer({"created": 1_764_500_000, "choices": []}).created == 1_764_500_000
+
+
+def test_choices_stand_by_their_number_however_they_come() -> None:
+    chunks = [
+        {"choices": [{"index": n, "delta": {"content": str(n)}, "finish_reason": "stop"}]}
+        for n in (1, 0)
+    ]
+    assert [choice.message.parts for choice in reduced(*chunks).choices] == [
+        (Text("0"),), (Text("1"),)
+    ]  # fmt: skip
+
+
+def test_a_finish_reason_stays_though_a_later_chunk_has_none() -> None:
+    answer = reduced(delta("length", content="x"), delta(None, content="y"))
+    assert (answer.parts, answer.finish_reason) == ((Text("xy"),), "length")
+
+
+def test_a_stream_whose_last_piece_is_a_whole_message_is_read() -> None:
+    last = {"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]}
+    assert reduced(last).parts == (Text("x"),)
+
+
+def test_sound_is_put_together_with_its_words() -> None:
+    one, other = {"id": "audio_1", "data": "AA", "transcript": "he"}, {"transcript": "llo"}
+    answer = reduced(delta(audio=one), delta("stop", audio={"data": "BB"} | other))
+    assert answer.parts == (Media("audio", data="AABB", file_id="audio_1"), Text("hello"))
+
+
+def test_content_that_streams_in_parts_is_read() -> None:
+    answer = reduced(
+        delta(content=[{"type": "text", "text": "x"}]), delta("stop", content="not this")
+    )
+    assert answer.parts == (Text("x"),)
+
+
+def test_calls_of_custom_tools_are_put_together() -> None:
+    first = {"index": 0, "id": "c1", "type": "custom", "custom": {"name": "f", "input": "a"}}
+    answer = reduced(
+        delta(tool_calls=[first]),
+        delta("tool_calls", tool_calls=[{"index": 0, "custom": {"input": "b"}}]),
+    )
+    assert answer.parts == (ToolCall("c1", "f", {"input": "ab"}),)
+
+
+def test_an_error_in_the_middle_keeps_the_text_and_names_the_providers_code() -> None:
+    answer = reduced(delta(content="Start"), {"error": {"code": "overloaded", "message": "later"}})
+    assert answer.parts == (Text("Start"),)
+    assert answer.failure == Failure("overloaded", "later")
+    assert answer.state is AnswerState.ERROR
+
+
+def test_a_signature_of_reasoning_is_kept() -> None:
+    details = [{"type": "reasoning.text", "text": "hm"}, {"signature": "s1"}]
+    message = {"reasoning": "hm", "reasoning_details": details}
+    assert CHAT.answer({"choices": [{"message": message}]}).parts == (Reasoning("hm", "s1"),)
+
+
+def test_a_stream_says_what_it_is_as_one_body_does() -> None:
+    chunk = delta("stop", content="x") | {"object": "chat.completion.chunk"}
+    assert reduced(chunk).extra == {"object": "chat.completion"}
+
+
+def test_a_picture_may_be_named_in_both_forms() -> None:
+    url = "https://pictures.test/a.png"
+    for form in (url, {"url": url}):
+        content = [{"type": "image_url", "image_url": form}]
+        asked = CHAT.asked({"messages": [{"role": "user", "content": content}]}, "/", no_memo)
+        assert asked.messages[0].parts == (Media("image", url=url),)
