@@ -1,5 +1,6 @@
 """What every provider's reducer promises, held against all of them."""
 
+import copy
 import json
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from tapes.providers.turn import (
     text_of,
 )
 from tapes.providers.usage import usage_of
-from tapes.wire import Frame
+from tapes.wire import Frame, frames_of
 from tests.cases import CASES, Case
 from tests.strategies import examples
 
@@ -168,6 +169,57 @@ def test_no_object_makes_a_request_or_an_answer_unreadable(
     assert isinstance(text_of(part for m in asked.messages for part in m.parts), str)
     assert isinstance(asked.instructions, str)
     assert provider.answer(body).state in AnswerState
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a value: what holds it, and where in that."""
+    for key in list(value) if isinstance(value, dict) else range(len(value)):
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from places(value[key])
+
+
+def damaged(value: Any, hits: list[tuple[int, Any]]) -> Any:
+    """A value with others in some of its places."""
+    value = copy.deepcopy(value)
+    for number, other in hits:
+        found = list(places(value))
+        held, key = found[number % len(found)]
+        held[key] = copy.deepcopy(other)
+        if not value:
+            break
+    return value
+
+
+HITS = st.lists(st.tuples(st.integers(0, 10_000), VALUES), min_size=1, max_size=3)
+
+
+@every_case
+@settings(max_examples=examples(20), deadline=None)
+@given(hits=HITS)
+def test_no_damage_to_a_real_stream_makes_a_reducer_raise(
+    case: Case, hits: list[tuple[int, Any]]
+) -> None:
+    frames = frames_of(case.content_type, case.stream) or []
+    events = [json.loads(frame.text) for frame in frames if frame.text.startswith("{")]
+    reducer = case.provider.reducer()
+    for event in damaged(events, hits):
+        reducer.feed(Frame("", json.dumps(event)))
+    answer = reducer.finish()
+    assert answer_of(json.loads(json.dumps(reduced(answer, case.provider.api)))) is not None
+
+
+@every_case
+@settings(max_examples=examples(20), deadline=None)
+@given(hits=HITS)
+def test_no_damage_makes_a_real_request_or_answer_unreadable(
+    case: Case, hits: list[tuple[int, Any]]
+) -> None:
+    asked = case.provider.asked(damaged(case.request, hits), case.path, no_memo)
+    assert isinstance(text_of(part for m in asked.messages for part in m.parts), str)
+    assert isinstance(asked.instructions, str)
+    answer = case.provider.answer(damaged(json.loads(case.oneshot), hits))
+    assert answer_of(json.loads(json.dumps(reduced(answer, case.provider.api)))) is not None
 
 
 # --- the reference's files --------------------------------------------------------------------

@@ -131,7 +131,7 @@ def test_the_first_piece_of_a_stream_is_timed() -> None:
 
 
 def test_of_calls_of_one_moment_the_first_in_the_log_is_the_first() -> None:
-    turns = [messages(n, [user(str(n))], DONE, begins=10, request_id=f"r{-n}") for n in (2, 1)]
+    turns = [messages(n, [user(str(n))], DONE, begins=10, request_id=f"r{9 - n}") for n in (2, 1)]
     assert [one.raw.id for one in calls(turns)] == [1, 2]
 
 
