@@ -8,7 +8,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from .conftest import Open, served
+from .conftest import Open, press, served
 
 SMALL = {"width": 1280, "height": 420}
 LISBON = "I fly to Lisbon"
@@ -62,6 +62,24 @@ def test_a_page_of_rows_that_comes_late_is_not_put_into_another_list(
     drawn(page)
     expect(status).to_have_text("3 spans")
     expect(page.get_by_role("row")).to_have_count(4)
+
+
+def test_keys_for_rows_are_valid_once_there_are_rows(
+    addresses: dict[str, str], open_page: Open
+) -> None:
+    page = open_page(addresses["api"], "ui/mark.svg")
+    held = holding(page, "**/v1/spans?*")
+    page.goto(f"{addresses['api']}/#/spans")
+    keys = page.get_by_role("list", name="Keys valid now")
+    expect(keys.get_by_text("filter", exact=True)).to_be_attached()
+    expect(keys.get_by_text("next", exact=True)).to_have_count(0)
+    held_one(page, held)
+    page.route("**/v1/spans?*", lambda route: route.continue_())
+    for each in held:
+        each.continue_()
+    press(page, "j", "next")
+    press(page, " ", "look")
+    expect(page.get_by_role("complementary", name="Details")).to_be_visible()
 
 
 def test_what_changed_while_the_list_was_not_shown_is_there_when_it_is_again(

@@ -51,14 +51,14 @@ export function List({ noun }) {
   const toggle = (id) => setChosen((now) => { const next = new Map(now); if (!next.delete(id)) next.set(id, rows.items[ids.indexOf(id)]); return next; });
   const renew = () => { setAt(-1); rows.reload(); };
   useKeys([
-    { key: 'j', also: ['ArrowDown'], label: 'next', run: () => move(1) },
-    { key: 'k', also: ['ArrowUp'], label: 'previous', run: () => move(-1) },
-    { key: 'Enter', label: 'open', run: enter },
-    { key: ' ', shown: 'Space', label: 'look', run: () => index >= 0 && set({ open: params.open === ids[index] ? '' : ids[index] }, { push: true }) },
-    { key: 'x', label: 'select', run: () => index >= 0 && toggle(ids[index]) },
+    { key: 'j', also: ['ArrowDown'], label: 'next', hidden: !ids.length, run: () => move(1) },
+    { key: 'k', also: ['ArrowUp'], label: 'previous', hidden: !ids.length, run: () => move(-1) },
+    { key: 'Enter', label: 'open', hidden: !ids.length, run: enter },
+    { key: ' ', shown: 'Space', label: 'look', hidden: !ids.length, run: () => index >= 0 && set({ open: params.open === ids[index] ? '' : ids[index] }, { push: true }) },
+    { key: 'x', label: 'select', hidden: !ids.length, run: () => index >= 0 && toggle(ids[index]) },
     { key: 'f', label: 'filter', run: () => document.querySelector('[data-filter]')?.focus() },
     { key: 'F', label: 'filters at the side', hidden: true, run: () => prefer({ facets: !prefs.get().facets }) },
-    { key: 'e', label: 'next error', run: () => {
+    { key: 'e', label: 'next error', hidden: !ids.length, run: () => {
       const next = rows.items.findIndex((row, i) => i > index && isBad(noun, row));
       if (next >= 0) { setAt(next); if (params.open) set({ open: ids[next] }); }
     } },

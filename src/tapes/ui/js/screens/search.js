@@ -49,9 +49,9 @@ export function Screen() {
     document.getElementById(`hit-${next}`)?.scrollIntoView({ block: 'nearest' });
   };
   useKeys([
-    { key: 'j', also: ['ArrowDown'], label: 'next', run: () => move(1) },
-    { key: 'k', also: ['ArrowUp'], label: 'previous', run: () => move(-1) },
-    { key: 'Enter', label: 'open', run: () => hits[at] && go(...place(hits[at])) },
+    { key: 'j', also: ['ArrowDown'], label: 'next', hidden: !hits.length, run: () => move(1) },
+    { key: 'k', also: ['ArrowUp'], label: 'previous', hidden: !hits.length, run: () => move(-1) },
+    { key: 'Enter', label: 'open', hidden: !hits.length, run: () => hits[at] && go(...place(hits[at])) },
     { key: 'f', label: 'change', run: () => document.querySelector('[data-filter]')?.focus() },
     { key: 'Escape', shown: 'Esc', label: 'back', hidden: true, run: () => history.back() },
   ]);

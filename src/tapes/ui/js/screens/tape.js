@@ -49,9 +49,9 @@ function Whole({ path, found, params }) {
     if (params.open) open(next); else setLeft(next);
   };
   useKeys([
-    { key: 'j', also: ['ArrowDown'], label: 'next', run: () => rows.length && move(1) },
-    { key: 'k', also: ['ArrowUp'], label: 'previous', run: () => rows.length && move(-1) },
-    { key: 'Enter', also: [' '], label: 'look', run: () => at >= 0 && (params.open ? close() : open(at)) },
+    { key: 'j', also: ['ArrowDown'], label: 'next', hidden: !rows.length, run: () => rows.length && move(1) },
+    { key: 'k', also: ['ArrowUp'], label: 'previous', hidden: !rows.length, run: () => rows.length && move(-1) },
+    { key: 'Enter', also: [' '], label: 'look', hidden: !rows.length, run: () => at >= 0 && (params.open ? close() : open(at)) },
     { key: 'Escape', shown: 'Esc', label: params.open ? 'close' : 'back', run: () => (params.open ? close() : history.back()) },
   ]);
   const row = (i, top) => {

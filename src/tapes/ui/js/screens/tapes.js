@@ -24,9 +24,9 @@ export function Screen() {
   const chosen = Number.parseInt(params.at, 10);
   const at = Math.min(chosen >= 0 ? chosen : -1, items.length - 1);
   useKeys([
-    { key: 'j', also: ['ArrowDown'], label: 'next', run: () => set({ at: Math.min(items.length - 1, at + 1) }) },
-    { key: 'k', also: ['ArrowUp'], label: 'previous', run: () => set({ at: Math.max(0, at - 1) }) },
-    { key: 'Enter', label: 'open', run: () => items[at] && go(['tape', items[at].path]) },
+    { key: 'j', also: ['ArrowDown'], label: 'next', hidden: !items.length, run: () => set({ at: Math.min(items.length - 1, at + 1) }) },
+    { key: 'k', also: ['ArrowUp'], label: 'previous', hidden: !items.length, run: () => set({ at: Math.max(0, at - 1) }) },
+    { key: 'Enter', label: 'open', hidden: !items.length, run: () => items[at] && go(['tape', items[at].path]) },
   ]);
   return html`<div class="page"><h1>Tapes</h1>
     <${Asked} asked=${tapes} rows=${6}>${({ items: found, folder }) => (!found.length ? html`<${Blank} title="No tape here yet">
