@@ -125,6 +125,11 @@ SESSION = "11111111-1111-4111-8111-111111111111"
         ({"x-claude-code-session-id": SESSION}, None, "claude", SESSION, "agent"),
         ({"session-id": SESSION, "thread-id": SESSION}, None, "codex", SESSION, "agent"),
         ({"x-session-id": "mine"}, None, "unknown", "mine", "agent"),
+        ({"session_id": "s", "user-agent": "codex_cli_rs/0.40.0"}, None, "codex", "s", "agent"),
+        ({"session_id": "s", "user-agent": "opencode/1.18.33 x"}, None, "opencode", "s", "agent"),
+        ({"session_id": "s", "user-agent": "OpenAI/JS 6.26.0"}, None, "unknown", "s", "agent"),
+        ({"user-agent": "GeminiCLI-tui/0.61.0/m (linux)"}, None, "gemini-cli", "", ""),
+        ({"user-agent": "QwenCode/0.15.10 (linux)"}, None, "qwen-code", "", ""),
         ({}, {"metadata": {"user_id": f"u_session_{SESSION}"}}, "claude", SESSION, "body"),
         ({}, {"metadata": {"user_id": json.dumps({"session_id": "s"})}}, "claude", "s", "body"),
         ({}, {"metadata": {"session_id": "s"}}, "unknown", "s", "body"),
@@ -138,6 +143,12 @@ def test_a_session_is_known_by_the_agents_own_ids(
 ) -> None:
     envelope, how = identified(pairs(headers), body)
     assert (envelope.harness_id, envelope.harness_session_id, how) == (harness, session, by)
+
+
+def test_a_sub_agent_of_opencode_is_a_thread_of_the_session_that_it_works_for() -> None:
+    headers = {"x-session-id": "sub", "x-parent-session-id": "main", "user-agent": "opencode/1"}
+    envelope, _ = identified(pairs(headers))
+    assert (envelope.harness_session_id, thread_of(pairs(headers))) == ("main", "sub")
 
 
 def test_our_own_header_wins_over_the_agents() -> None:

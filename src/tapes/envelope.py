@@ -206,6 +206,8 @@ def thread_of(headers: Headers) -> str:
     agent = values.get("x-claude-code-agent-id", "")
     if agent:
         return agent
+    if _parent_in(values):
+        return values.get("x-session-id", "")
     thread, session = values.get("thread-id", ""), values.get("session-id", "")
     return thread if thread and session and thread != session else ""
 
@@ -214,10 +216,18 @@ def thread_of(headers: Headers) -> str:
 OWN_IDS: tuple[tuple[str, str], ...] = (
     ("x-claude-code-session-id", "claude"),
     ("session-id", "codex"),
-    ("session_id", "codex"),
+    ("session_id", UNKNOWN),
     ("helicone-session-id", UNKNOWN),
     ("x-litellm-session-id", UNKNOWN),
     ("x-session-id", UNKNOWN),
+)
+# What the name of an agent in `user-agent` begins with, and the harness that it tells of: what
+# Codex once sent, others send too.
+_AGENTS: tuple[tuple[str, str], ...] = (
+    ("codex", "codex"),
+    ("opencode/", "opencode"),
+    ("geminicli", "gemini-cli"),
+    ("qwencode/", "qwen-code"),
 )
 _USER_ID_SESSION = re.compile(r"_session_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$")
 
@@ -232,13 +242,26 @@ def identified(headers: Headers, body: Json = None) -> tuple[Envelope, str]:
     if envelope.harness_session_id:
         return envelope, "header"
     values = _by_name(headers)
+    told = _agent_in(values)
+    if told and envelope.harness_id == UNKNOWN:
+        envelope = replace(envelope, harness_id=told)
     for name, harness in OWN_IDS:
         if values.get(name):
-            return _with_session(envelope, harness, values[name]), "agent"
+            return _with_session(envelope, harness, _parent_in(values) or values[name]), "agent"
     session, harness = session_in(body)
     if session:
         return _with_session(envelope, harness, session), "body"
     return envelope, ""
+
+
+def _agent_in(values: Mapping[str, str]) -> str:
+    agent = values.get("user-agent", "").lower()
+    return next((harness for beginning, harness in _AGENTS if agent.startswith(beginning)), "")
+
+
+def _parent_in(values: Mapping[str, str]) -> str:
+    """The session that a sub-agent of OpenCode works for; each of them has an id like a session."""
+    return values.get("x-parent-session-id", "") if _agent_in(values) == "opencode" else ""
 
 
 def _with_session(envelope: Envelope, harness: str, session: str) -> Envelope:

@@ -116,11 +116,20 @@ def _tell_children() -> None:
             del os.environ["PYTHONPATH"]
 
 
-def guarded(environ: Mapping[str, str], allowed: Allowed, reason: str) -> dict[str, str]:
-    """What is to be set in an environment so that the Python programs in it are guarded."""
+def guarded(
+    environ: Mapping[str, str],
+    allowed: Allowed,
+    reason: str,
+    remedy: str = "allow=['HOST']",
+) -> dict[str, str]:
+    """What is to be set in an environment so that the Python programs in it are guarded.
+
+    `remedy` is what lets a HOST through.
+    """
     path = _path_without_guard(environ)
+    told = {"reason": reason, "remedy": remedy, "allow": allowed.entries}
     return {
-        child.VARIABLE: json.dumps({"reason": reason, "allow": allowed.entries}),
+        child.VARIABLE: json.dumps(told),
         "PYTHONPATH": child.FOLDER + (os.pathsep + path if path else ""),
     }
 

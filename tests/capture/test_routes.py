@@ -35,6 +35,10 @@ from tapes.listening import Listen
         ("/mistral/v1/chat/completions", "api.mistral.ai", "/v1/chat/completions", Dialect.OPENAI),
         ("/ollama/v1/chat/completions", "localhost", "/v1/chat/completions", Dialect.OPENAI),
         ("/anthropic", "api.anthropic.com", "/", Dialect.ANTHROPIC),
+        ("/anthropic/messages", "api.anthropic.com", "/v1/messages", Dialect.ANTHROPIC),
+        ("/anthropic/messages/count_tokens?x", "api.anthropic.com", "/v1/messages/count_tokens?x",
+         Dialect.ANTHROPIC),
+        ("/anthropic/messagesx", "api.anthropic.com", "/messagesx", Dialect.ANTHROPIC),
         ("/openai?x=/1", "api.openai.com", "/?x=/1", Dialect.OPENAI),
         ("/openai/v1/models?limit=2", "api.openai.com", "/v1/models?limit=2", Dialect.OPENAI),
         ("/anthropic/v1/models", "api.anthropic.com", "/v1/models", Dialect.ANTHROPIC),
@@ -174,3 +178,8 @@ def test_a_password_in_a_base_url_is_not_shown() -> None:
         with pytest.raises(BadSetting) as unknown:
             routes.find("/v1/x", url)
         assert "pass-word" not in str(unknown.value)
+
+
+def test_a_gateway_whose_base_url_has_the_version_gets_none_twice() -> None:
+    routes = Routes.of({"anthropic": "https://gateway.example/v1"})
+    assert routes.find("/anthropic/messages").target == "/v1/messages"

@@ -287,6 +287,7 @@ def test_in_replay_a_python_program_cannot_go_past_the_proxy(tmp_path: Path) -> 
     ended = ran(tmp_path, *python(PAST))
     assert (ended.status, ended.out) == (1, "")
     assert "network blocked" in ended.err
+    assert "to let it through: tapes run --allow " in ended.err
     assert "tried to reach 192.0.2.1:443, and `tapes run` in mode replay" in ended.err
     child = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1]]))"
     assert ran(tmp_path, *python(child, PAST)).status == 1

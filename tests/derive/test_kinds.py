@@ -54,6 +54,7 @@ def kind(one: Turn, harness: str = "claude") -> str:
         (turn(max_tokens=1), "offshoot:probe"),
         (turn("[SUGGESTION MODE: what next?]"), "offshoot:suggestion"),
         (turn(system='Return {"title": "…"}'), "offshoot:title-gen"),
+        (turn(system="You are a title generator. One line."), "offshoot:title-gen"),
         (turn("<conversation>…"), "offshoot:plan-name-gen"),
         (turn(answer='{"title": "A tale"}'), "offshoot:title-gen"),
         (turn(answer='{"name": "a-plan"}'), "offshoot:plan-name-gen"),

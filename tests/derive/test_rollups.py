@@ -1,6 +1,7 @@
 """What traces and sessions add up to."""
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -188,6 +189,13 @@ def test_main_tokens_leave_out_side_calls() -> None:
 
 
 # --- titles, tasks, statuses ------------------------------------------------------------------
+
+
+def test_a_title_may_come_without_json_from_a_generator_of_titles() -> None:
+    how: dict[str, Any] = {"tools": False, "system": "You are a title generator."}
+    title = messages(2, [user("x")], assistant("Say\nhello"), harness="opencode", **how)
+    made = session(messages(1, [user("do it")], assistant("done"), harness="opencode"), title)
+    assert made.derived_title == "Say hello"
 
 
 def test_the_last_title_that_was_made_is_the_title() -> None:

@@ -8,7 +8,8 @@ Rule 1: `x-tapes-upstream` names the upstream, else the first segment of the pat
         for nobody.
 Rule 2: prefixes are taken off. The identity of a request holds the path that the upstream gets, so
         what was recorded through the proxy replays in process and the other way round.
-Rule 3: the target is passed on as it came, query string and all.
+Rule 3: the target is passed on as it came, query string and all. Only Anthropic's messages get the
+        /v1 that clients with another idea of the base URL, such as Vercel's AI SDK, leave out.
 
 Pure.
 """
@@ -81,6 +82,8 @@ _FOR_OTHERS: tuple[tuple[str, Dialect], ...] = (
 _OF_PROVIDERS = frozenset({"/v1/traces/ingest"})
 # As in models/NAME:generateContent; OpenAI's own models have colons too: models/ft:NAME:ORG::ID.
 _GEMINI_VERB = re.compile(r"/v1/(?:models|tunedModels)/(?!ft:)[^/:]+:[A-Za-z]+")
+
+_MESSAGES = re.compile(r"/messages(?![^/?])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +226,8 @@ class Routes:
 
     def _route(self, upstream: Upstream, target: str) -> Route:
         by_name = _DIALECTS.get(upstream.name)
+        if by_name is Dialect.ANTHROPIC and _lacks_version(upstream, target):
+            target = f"/v1{target}"
         if by_name in _BY_NAME_ALONE:
             others = (d for start, d in _FOR_OTHERS if target.startswith(start))
             return Route(upstream, f"{upstream.path}{target}", next(others, by_name))
@@ -261,6 +266,10 @@ class Routes:
         elif dialect_of(f"/v1{path}") is not None and path.count("/") <= 3 and path != "/":
             remedy = f"most base URLs end with /v1 (Anthropic's and Gemini's do not); or {remedy}"
         return BadSetting(f"nothing says who {path} is for", remedy)
+
+
+def _lacks_version(upstream: Upstream, target: str) -> bool:
+    return bool(_MESSAGES.match(target)) and not upstream.path.endswith("/v1")
 
 
 def dialect_of(target: str) -> Dialect | None:

@@ -157,7 +157,8 @@ def _guarded(
         return {}
     declared = [host for cassette in cassettes for host in cassette.declared.allow]
     reason = f"`tapes run` in mode {server.setup.mode} permits no live call"
-    return guarded(environ, allowed_of((*further, *declared)), reason)
+    allowed = allowed_of((*further, *declared))
+    return guarded(environ, allowed, reason, "tapes run --allow HOST …")
 
 
 class _Child:

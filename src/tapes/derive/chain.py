@@ -44,7 +44,7 @@ TAGS = (
     "system-reminder", "command-name", "command-message", "command-args", "local-command-stdout",
     "local-command-stderr", "local-command-caveat", "session", "conversation", "new-diagnostics",
     "task-notification", "status", "summary", "transcript", "event", "tool-use-id", "output-file",
-    "task-id", "environment_context",
+    "task-id", "environment_context", "session_context",
 )  # fmt: skip
 _ANY_TAG = re.compile("|".join(f"<{tag}>" for tag in TAGS))
 
@@ -367,6 +367,14 @@ def with_ids(messages: Sequence[Message]) -> tuple[Message, ...]:
     root = hashlib.sha256(packed(projected(messages[0].parts)) if messages else b"").hexdigest()
     naming = _Naming(root)
     return tuple(naming.named(message) for message in messages)
+
+
+def is_made(call_id: str) -> bool:
+    """Whether an id was made here, for a call that its provider gave none."""
+    return _MADE.fullmatch(call_id) is not None
+
+
+_MADE = re.compile(r"call_[0-9a-f]{16}_\d+_\d+")
 
 
 def _lacks_id(part: Part) -> bool:

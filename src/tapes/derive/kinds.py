@@ -82,6 +82,7 @@ _COMPACTS = (
     "context checkpoint compaction",
     "create a handoff summary for another llm",
 )
+_TITLES = "you are a title generator"  # OpenCode's, which answers with the title alone
 _WEB = ("Web page content:", "Perform a web search")
 _SECTIONS = (
     "Key Technical Concepts", "Files and Code Sections", "Pending Tasks", "Current Work",
@@ -108,6 +109,7 @@ RULES: tuple[tuple[str, Callable[[Seen], bool], bool], ...] = (
     (PROBE, lambda s: s.max_tokens == 1 and not s.tools, False),
     (SUGGESTION, lambda s: s.last.startswith("[SUGGESTION MODE"), True),
     (TITLE, lambda s: not s.tools and '{"title"' in s.system_lower, True),
+    (TITLE, lambda s: not s.tools and s.system_lower.startswith(_TITLES), True),
     (PLAN_NAME, _plan_name, True),
     (TITLE, lambda s: s.answer.startswith('{"title"'), True),
     (PLAN_NAME, lambda s: s.answer.startswith('{"name"'), True),

@@ -284,6 +284,8 @@ def title_of(calls: Iterable[Call]) -> str:
         (c for c in calls if c.kind == TITLE), key=lambda c: c.started, reverse=True
     ):
         text = text_of(call.turn.answer.parts)
+        if text.strip() and "{" not in text:
+            return cut(" ".join(text.split()), TITLE_BYTES)
         start, end = text.find("{"), text.rfind("}")
         try:
             told: Json = loose(text[start : end + 1]) if start >= 0 else None

@@ -3,7 +3,9 @@
 Rule 1: the first result that is sent counts; later copies are history. What the thread sends that
         asked counts before what another does: an agent that takes over a conversation may find
         a call in it whose result is not there yet, and tell its model that it was aborted.
-Rule 2: a tool failed where its result says so, or where a shell's output tells its exit status.
+Rule 2: where a provider gave its call no id and the agent made one up, name and arguments tell that
+        they are the same.
+Rule 3: a tool failed where its result says so, or where a shell's output tells its exit status.
 
 Knows nothing of traces or of threads.  Pure.
 """
@@ -13,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tapes.derive.calls import Call
+from tapes.derive.chain import is_made
 from tapes.loosejson import loose
 from tapes.providers.turn import ToolCall, ToolResult
 from tapes.rows import Status
@@ -50,15 +53,44 @@ def results_in(calls: Sequence[Call]) -> dict[str, tuple[ToolResult, Call]]:
                 asked_in.setdefault(part.id, call.thread)
     own: dict[str, tuple[ToolResult, Call]] = {}
     others: dict[str, tuple[ToolResult, Call]] = {}
+    renamed = _Renamed()
     for call in calls:
         said = [call.turn.answer.parts]
         if call.is_conversation:
             said += [call.nodes[index].message.parts for index in sorted(call.fresh)]
         for part in (part for parts in said for part in parts):
-            if isinstance(part, ToolResult):
-                found = own if asked_in.get(part.id) == call.thread else others
-                found.setdefault(part.id, (part, call))
+            if isinstance(part, ToolCall):
+                renamed.take(part, call.thread, is_known=part.id in asked_in)
+            elif isinstance(part, ToolResult):
+                tool_id = renamed.known_as(part.id, call.thread)
+                found = own if asked_in.get(tool_id) == call.thread else others
+                found.setdefault(tool_id, (part, call))
     return others | own
+
+
+class _Renamed:
+    """Calls without an id of their provider, and the ids that an agent gave them afterwards."""
+
+    def __init__(self) -> None:
+        self._nameless: dict[str, list[ToolCall]] = {}
+        self._known_as: dict[tuple[str, str], str] = {}
+
+    def take(self, part: ToolCall, thread: str, *, is_known: bool) -> None:
+        """A call in an answer, or in what an agent says was answered, in the order of both."""
+        waiting = self._nameless.setdefault(thread, [])
+        if is_known:
+            if is_made(part.id) and part not in waiting:
+                waiting.append(part)
+            return
+        for one in waiting:
+            if (one.name, one.arguments) == (part.name, part.arguments):
+                self._known_as[thread, part.id] = one.id
+                waiting.remove(one)
+                return
+
+    def known_as(self, tool_id: str, thread: str) -> str:
+        """The id of the call in its answer."""
+        return self._known_as.get((thread, tool_id), tool_id)
 
 
 def tool_status(tool: ToolUse) -> Status:

@@ -49,7 +49,7 @@ def _guard(told: dict[str, Any]) -> None:
     def refuse(wanted: object) -> None:
         error = NetworkBlocked(
             f"network blocked: a child process (pid {os.getpid()}) tried to reach {wanted}, and"
-            f" {told['reason']}\nto let it through: allow={[str(wanted)]!r}"
+            f" {told['reason']}\nto let it through: {told['remedy'].replace('HOST', str(wanted))}"
         )
         if threading.current_thread() is not threading.main_thread():
             _end_with(str(error))  # elsewhere SystemExit ends that thread alone, without a word
