@@ -72,6 +72,7 @@ CACHE_READ = (
 )  # fmt: skip
 CACHE_WRITE = (
     "gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_creation_input_tokens",
+    "gen_ai.usage.cache_write.input_tokens",
     "llm.token_count.prompt_details.cache_write",
 )  # fmt: skip
 REASONING = (
@@ -82,7 +83,8 @@ TOTAL_TOKENS = ("gen_ai.usage.total_tokens", "llm.usage.total_tokens", "llm.toke
 TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
 TOOL_ID = ("gen_ai.tool.call.id", "tool.id", "tool_call.id")
 TOOL_ARGUMENTS = (
-    "gen_ai.tool.call.arguments", "tool.parameters", "traceloop.entity.input", "input.value",
+    "gen_ai.tool.call.arguments", "traceloop.entity.input", "input.value",
+    "tool.parameters",  # some put the schema there, and what was given into the input
 )  # fmt: skip
 TOOL_RESULT = ("gen_ai.tool.call.result", "traceloop.entity.output", "output.value")
 AGENT_NAME = ("gen_ai.agent.name", "agent.name", "graph.node.name", "gen_ai.workflow.name")
