@@ -88,3 +88,22 @@ def test_the_input_of_a_tool_counts_before_the_schema_that_openinference_puts_be
     }
     (span,) = derive([told(1, 0, tool)]).spans
     assert span.input[0]["tool_input"] == {"city": "Oslo"}
+
+
+def test_what_a_tool_of_the_agent_development_kit_was_given_and_gave() -> None:
+    tool: dict[str, Json] = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "get_weather",
+        "gcp.vertex.agent.tool_call_args": '{"city": "Oslo"}',
+        "gcp.vertex.agent.tool_response": '{"weather": "rain in Oslo"}',
+    }
+    (span,) = derive([told(1, 0, tool)]).spans
+    assert span.input[0]["tool_input"] == {"city": "Oslo"}
+    assert "rain in Oslo" in str(span.output)
+
+
+def test_arguments_by_name_are_those_of_the_tool() -> None:
+    given = '{"args": [], "sanitize_inputs_outputs": true, "kwargs": {"city": "Oslo"}}'
+    tool: dict[str, Json] = {"openinference.span.kind": "TOOL", "input.value": given}
+    (span,) = derive([told(1, 0, tool)]).spans
+    assert span.input[0]["tool_input"] == {"city": "Oslo"}

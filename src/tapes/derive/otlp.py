@@ -501,7 +501,7 @@ def _event(base: Span, number: int, event: Mapping[str, Json]) -> Span:
 
 def _tool_use(span: Seen) -> ToolUse:
     """The tool call that a span tells of, and its result."""
-    given = genai.json_of(genai.first(span.attributes, genai.TOOL_ARGUMENTS))
+    given = genai.given_to_tool(span.attributes)
     arguments, raw = (given, None) if isinstance(given, dict) else arguments_of(given)
     name = word(genai.first(span.attributes, genai.TOOL_NAME)) or word(span.form.get("name"))
     call_id = word(genai.first(span.attributes, genai.TOOL_ID)) or span.id
