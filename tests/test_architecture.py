@@ -19,6 +19,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "errors", "jsontext", "loosejson", "exchange", "varying", "wire", "credentials",
         "canonical", "patterns", "views", "redact", "expiry", "waiting", "listening", "host_keys",
         "places", "answers", "drift", "envelope", "rows", "turnlines", "doors",
+        "telemetry",
     ),
     "keep, read": (
         "providers/", "guarding/", "state", "forks", "budget", "flights", "tape/", "repeats",

@@ -77,17 +77,23 @@ def refuse(lane: Lane, wanted: Destination) -> None:
     raise_refusal(error)
 
 
-def passes_by(lane: Lane, host: object, port: object, *, upgrades: bool) -> bool:
+def passes_by(
+    lane: Lane, host: object, port: object, *, upgrades: bool, is_telemetry: bool = False
+) -> bool:
     """Whether a request goes on without being recorded: to an allowed host, or as an upgrade.
+
+    Telemetry goes on to this machine, and elsewhere where a live call is permitted.
 
     What follows an upgrade is no exchange. Where no live call is permitted it stays on this
     machine; raises NetworkBlocked as a refusal.
     """
-    if not (lane.allowed or upgrades):
+    if not (lane.allowed or upgrades or is_telemetry):
         return False
     wanted = destination(host, port)
     if lane.allowed.covers(wanted):
         return True
+    if is_telemetry:
+        return lane.cassette.live_is_permitted or is_here(wanted.host)
     if upgrades and not (lane.cassette.live_is_permitted or is_here(wanted.host)):
         refuse(lane, wanted)
     return upgrades

@@ -23,10 +23,11 @@ from dataclasses import dataclass, field, replace
 
 from tapes.cassette import Busy, Cassette, Play, Refusal, Verdict
 from tapes.errors import BadSetting, CassetteError, TapeFailed, TapesError
-from tapes.exchange import Headers, Piece, Request, Response, header
+from tapes.exchange import Exchange, Headers, Piece, Request, Response, header
 from tapes.guarding.rules import Allowed
 from tapes.halt import raise_refusal
 from tapes.permit import Permit
+from tapes.telemetry import NOT_SENT, is_telemetry
 
 SAMPLE_HEADER = "x-tapes-sample"
 _PACES = {"at once": 0.0, "as recorded": 1.0}
@@ -166,10 +167,17 @@ def own_work() -> Iterator[None]:
 
 def settle(lane: Lane, request: Request, sample: int | None) -> Play | Permit:
     """The verdict that is no refusal; waits, by `time.sleep`, for somebody else's same call."""
-    verdict = asked(lambda: lane.cassette.decide(request, sample=sample))
+    verdict = decided(lane, request, sample)
     while isinstance(verdict, Busy):
         verdict = asked(verdict.wait)
     return verdict
+
+
+def decided(lane: Lane, request: Request, sample: int | None) -> Play | Permit | Busy:
+    """The verdict on a request that did not pass by; telemetry is answered, and not sent."""
+    if is_telemetry(request):
+        return Play(Exchange("", "", request, NOT_SENT))
+    return asked(lambda: lane.cassette.decide(request, sample=sample))
 
 
 def asked(ask: Callable[[], Verdict]) -> Play | Permit | Busy:

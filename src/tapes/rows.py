@@ -26,7 +26,7 @@ from tapes.jsontext import Json, canonical
 SCHEMA = "2026-06-15"
 # Goes up with every change of what a deriver makes of the same turns: a log that was derived by a
 # lower one is derived anew.
-DERIVATION = 2
+DERIVATION = 3
 NO_ORG = "00000000-0000-0000-0000-000000000000"
 # How ids of requests begin that a copy of a log made up, to know its turns again: no identity.
 OF_COPY = "copy-"

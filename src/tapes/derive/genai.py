@@ -72,6 +72,7 @@ CACHE_READ = (
 )  # fmt: skip
 CACHE_WRITE = (
     "gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_creation_input_tokens",
+    "gen_ai.usage.cache_write.input_tokens",
     "llm.token_count.prompt_details.cache_write",
 )  # fmt: skip
 REASONING = (
@@ -82,9 +83,14 @@ TOTAL_TOKENS = ("gen_ai.usage.total_tokens", "llm.usage.total_tokens", "llm.toke
 TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
 TOOL_ID = ("gen_ai.tool.call.id", "tool.id", "tool_call.id")
 TOOL_ARGUMENTS = (
-    "gen_ai.tool.call.arguments", "tool.parameters", "traceloop.entity.input", "input.value",
+    "gen_ai.tool.call.arguments", "gcp.vertex.agent.tool_call_args", "traceloop.entity.input",
+    "input.value",
+    "tool.parameters",  # some put the schema there, and what was given into the input
 )  # fmt: skip
-TOOL_RESULT = ("gen_ai.tool.call.result", "traceloop.entity.output", "output.value")
+TOOL_RESULT = (
+    "gen_ai.tool.call.result", "gcp.vertex.agent.tool_response", "traceloop.entity.output",
+    "output.value",
+)  # fmt: skip
 AGENT_NAME = ("gen_ai.agent.name", "agent.name", "graph.node.name", "gen_ai.workflow.name")
 ERROR = ("error.type",)
 INPUT, OUTPUT = ("gen_ai.input.messages",), ("gen_ai.output.messages",)
@@ -182,6 +188,18 @@ def kind_of(attributes: Attributes) -> SpanKind:
     if asks and (first(attributes, PROVIDER) or first(attributes, (*INPUT_TOKENS, *INPUT))):
         return SpanKind.LLM
     return SpanKind.TOOL if attributes.get("gen_ai.tool.name") else SpanKind.STEP
+
+
+def given_to_tool(attributes: Attributes) -> Json:
+    """What a tool was given; where its function's call was traced, the arguments by name."""
+    given = _opened(first(attributes, TOOL_ARGUMENTS))
+    if isinstance(given, dict) and given.keys() <= _OF_FUNCTION and not given.get("args"):
+        named = given.get("kwargs")
+        return named if isinstance(named, dict) else given
+    return given
+
+
+_OF_FUNCTION = frozenset(("args", "kwargs", "sanitize_inputs_outputs"))
 
 
 def operation_of(attributes: Attributes) -> str:
@@ -537,8 +555,3 @@ def _opened(value: Json) -> Json:
         return loose(value)
     except ValueError:
         return value
-
-
-def json_of(value: Json) -> Json:
-    """The value of a JSON text, or the value itself where it is none."""
-    return _opened(value)

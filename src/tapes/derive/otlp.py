@@ -5,7 +5,8 @@ Rule 1: a trace of OTLP is a trace here, its spans keep their places and ids. A 
 Rule 2: of several deliveries of one span the last state counts: that which ended last, then that
         which says most.
 Rule 3: only model calls are added up, and each once: what an agent claims for its calls, or a
-        wrapper for the call inside it, is shown there and added nowhere.
+        wrapper for the call inside it, is shown there and added nowhere. Of two that tell of one
+        answer, the outer with its words and the inner without, the outer is the call.
 Rule 4: a call that the proxy saw too is shown where the proxy saw it, with its bytes.
 
 Knows nothing of stores.  Pure.
@@ -289,6 +290,9 @@ def _set_apart(spans: Sequence[Seen]) -> None:
             agents = (above.id, *agents[:1])
         around[span.id] = agents
         span.thread = agents[0] if len(agents) > 1 else ""
+    for span in ordered:
+        if _is_sending(span, by_id.get(span.parent)):
+            span.kind, span.turn = SpanKind.STEP, None
     wrappers = set[str]()
     for span in reversed(ordered):
         if span.turn is None and span.id not in wrappers:
@@ -296,6 +300,13 @@ def _set_apart(spans: Sequence[Seen]) -> None:
         wrappers.add(span.parent)
         if span.turn is not None and span.id in wrappers:
             span.kind, span.turn = SpanKind.STEP, None
+
+
+def _is_sending(span: Seen, above: Seen | None) -> bool:
+    """Whether it is how a client sent the call above it, of which it has no words."""
+    if span.turn is None or above is None or above.turn is None or span.turn.asked.messages:
+        return False
+    return bool(span.turn.answer.id) and span.turn.answer.id == above.turn.answer.id
 
 
 def _outer_first(spans: Sequence[Seen], by_id: Mapping[str, Seen]) -> list[Seen]:
@@ -490,7 +501,7 @@ def _event(base: Span, number: int, event: Mapping[str, Json]) -> Span:
 
 def _tool_use(span: Seen) -> ToolUse:
     """The tool call that a span tells of, and its result."""
-    given = genai.json_of(genai.first(span.attributes, genai.TOOL_ARGUMENTS))
+    given = genai.given_to_tool(span.attributes)
     arguments, raw = (given, None) if isinstance(given, dict) else arguments_of(given)
     name = word(genai.first(span.attributes, genai.TOOL_NAME)) or word(span.form.get("name"))
     call_id = word(genai.first(span.attributes, genai.TOOL_ID)) or span.id

@@ -25,7 +25,7 @@ from aiohttp.connector import Connection
 from aiohttp.payload import Payload
 from aiohttp.streams import StreamReader
 
-from tapes import guard
+from tapes import guard, telemetry
 from tapes.cassette import Busy, Cassette, Play
 from tapes.errors import CassetteError
 from tapes.exchange import Headers, Request, Response, State, header
@@ -37,6 +37,7 @@ from tapes.lanes import (
     answer,
     asked,
     current,
+    decided,
     end,
     explicit_lane,
     for_this_call,
@@ -113,13 +114,15 @@ def _params_entry(original: Function) -> Function:
 async def _answered(lane: Lane, request: ClientRequest, handler: Handler) -> ClientResponse:
     """The response to a request: from the tape, or from `handler` while it is recorded."""
     upgrades = "websocket" in request.headers.get(hdrs.UPGRADE, "").lower()
-    if guard.passes_by(lane, request.url.host, request.url.port, upgrades=upgrades):
+    told = telemetry.tells(request.method, str(request.url), _sent_headers(request))
+    host, port = request.url.host, request.url.port
+    if guard.passes_by(lane, host, port, upgrades=upgrades, is_telemetry=told):
         with for_this_call(None):
             return await handler(request)
     body = await _whole_body(request)
     headers, sample = without_sample(_sent_headers(request))
     question = Request(request.method, str(request.url), headers, body)
-    verdict = asked(lambda: lane.cassette.decide(question, sample=sample))
+    verdict = decided(lane, question, sample)
     while isinstance(verdict, Busy):
         await asyncio.sleep(verdict.pause)
         verdict = asked(verdict.again)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import anyio
 import anyio.to_thread
 
-from tapes import guard
+from tapes import guard, telemetry
 from tapes.cassette import Busy, Cassette, Play
 from tapes.exchange import Headers, Request, State
 from tapes.guarding.replacing import Function, Replacements
@@ -29,6 +29,7 @@ from tapes.lanes import (
     answer,
     asked,
     current,
+    decided,
     end,
     explicit_lane,
     for_this_call,
@@ -90,7 +91,7 @@ class Family:
         if not isinstance(request.stream, self.library.ByteStream):
             request.stream = self._parts([part async for part in request.stream])
         question, sample = self._question(request, b"".join(request.stream))
-        verdict = asked(lambda: lane.cassette.decide(question, sample=sample))
+        verdict = decided(lane, question, sample)
         while isinstance(verdict, Busy):
             await anyio.sleep(verdict.pause)
             verdict = asked(verdict.again)
@@ -241,7 +242,8 @@ def _passes(lane: Lane, request: Any) -> bool:
     url = request.url
     port = url.port or _PORTS.get(url.scheme)
     upgrades = "websocket" in request.headers.get("upgrade", "").lower()
-    return guard.passes_by(lane, url.host, port, upgrades=upgrades)
+    told = telemetry.tells(request.method, str(url), _headers(request.headers.raw))
+    return guard.passes_by(lane, url.host, port, upgrades=upgrades, is_telemetry=told)
 
 
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}

@@ -26,7 +26,7 @@ from urllib3.exceptions import ReadTimeoutError
 from urllib3.util import SKIP_HEADER, parse_url
 from urllib3.util.request import body_to_chunks
 
-from tapes import guard
+from tapes import guard, telemetry
 from tapes.cassette import Play
 from tapes.exchange import Headers, Request, Response, State, header
 from tapes.guarding.replacing import Function, Replacements
@@ -164,7 +164,8 @@ def _destination(call: _Call) -> tuple[str, str, int | None]:
 def _passes(lane: Lane, call: _Call) -> bool:
     _, host, port = _destination(call)
     upgrades = "websocket" in (header(_headers(call.headers or {}), "upgrade") or "").lower()
-    return guard.passes_by(lane, host, port, upgrades=upgrades)
+    told = telemetry.tells(call.method, _url(call), _headers(call.headers or {}))
+    return guard.passes_by(lane, host, port, upgrades=upgrades, is_telemetry=told)
 
 
 def _url(call: _Call) -> str:
