@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,16 @@ def test_parts_share_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(By) < 20
 
 
+@contextmanager
+def _hang_ups(handler: signal.Handlers) -> Iterator[None]:
+    """What SIGHUP does, whatever started the tests has it do."""
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 async def _told_by(number: int) -> None:
     told = told_to_end()
     try:
@@ -64,20 +76,17 @@ async def _told_by(number: int) -> None:
 def test_it_is_told_by_signals(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "_told_at", None)
     monkeypatch.setattr(ending, "_end_in", lambda _: None)
-    asyncio.run(_told_by(number))
+    with _hang_ups(signal.SIG_DFL):
+        asyncio.run(_told_by(number))
     assert ending._told_at is not None
 
 
 def test_a_hang_up_that_is_ignored_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
     async def ask() -> bool:
         told_to_end()
         loop = asyncio.get_running_loop()
         return loop.remove_signal_handler(signal.SIGHUP)
 
-    try:
+    with _hang_ups(signal.SIG_IGN):
         assert not asyncio.run(ask())
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)

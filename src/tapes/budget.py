@@ -326,10 +326,10 @@ def _translated(path: Path | None) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        folder = as_typed(path.parent if path else ".")
-        remedy = f"give yourself the right to write there: ls -la {folder}"
+        folder = path.parent if path else Path()
+        remedy = f"give yourself the right to write there: ls -la {as_typed(folder)}"
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-            remedy = f"free space on that disk: df -h {folder}"
+            remedy = f"free space on that disk: df -h {as_typed(folder)}"
         raise LedgerFailed(f"live calls cannot be counted in {path}: {error}", remedy) from error
 
 
