@@ -1,7 +1,7 @@
 // One session: lanes over a miniature of the whole, turns as cards, and what is selected beside them.
 import { html, useEffect, useMemo, useRef, useState } from '../parts/view.js';
 import { ask, at as path, query, useAsk, useChanges } from '../parts/api.js';
-import { go, link, recall, remember, set, useRoute, useTitle } from '../parts/route.js';
+import { go, link, recall, remember, route, set, useRoute, useTitle } from '../parts/route.js';
 import { useKeys } from '../parts/keys.js';
 import { Blank, Cost, Dialog, Duration, Failed, Icon, Shades, Stale, State, Text, Tokens, When, copy, save, say } from '../parts/pieces.js';
 import { Panes } from '../parts/panes.js';
@@ -129,7 +129,13 @@ function Whole({ found, asked, params }) {
     again();
     return end;
   };
-  useEffect(() => () => remember(left.current.memory, { place: place.current, most: left.current.most }), []);
+  useEffect(() => {
+    const watched = route.watch(see); // who scrolls and goes at once has not been seen to scroll yet
+    return () => {
+      watched();
+      remember(left.current.memory, { place: place.current, most: left.current.most });
+    };
+  }, []);
   useEffect(() => {
     const before = recall(memory)?.place;
     if (before && !follow) return untilItStays(() => goBackTo(before));
