@@ -135,9 +135,8 @@ def test_a_turn_makes_what_is_to_be_derived_anew_as_urgent_as_any_other(store: S
     }
 
 
+@pytest.mark.parametrize("open_store", ["sqlite"], indirect=True)  # elsewhere a lock is held
 def test_what_was_derived_with_fewer_turns_is_not_written_over_what_came(store: SqlStore) -> None:
-    if store.database.is_postgres:
-        pytest.skip("there a worker holds a lock for the session")
     of_older(store, 1)
     store.renew(THIS)
     with store.take_renewed(1) as work:
@@ -188,10 +187,13 @@ def test_an_older_deriver_stops_where_a_newer_one_begins(store: SqlStore) -> Non
     assert store.derivation() == Derivation(NEWER, NEWER)
 
 
+# With SQLite one process derives at a time.
+several = pytest.mark.parametrize("open_store", ["postgres"], indirect=True)
+
+
+@several
 def test_where_another_server_has_all_that_is_left_one_stays(open_store: OpenStore) -> None:
     one, other = open_store(), open_store()
-    if not one.database.is_postgres:
-        pytest.skip("there one process derives at a time")
     of_older(one)
     its = renewer(other)
     with one.database.writing() as connection:
@@ -206,10 +208,9 @@ def test_where_another_server_has_all_that_is_left_one_stays(open_store: OpenSto
     assert "as it was" not in names(one)
 
 
+@several
 def test_two_servers_derive_anew_together(open_store: OpenStore) -> None:
     one, other = open_store(), open_store()
-    if not one.database.is_postgres:
-        pytest.skip("there one process derives at a time")
     of_older(one, 20)
     first, second = renewer(one), renewer(other)
     for _ in range(2):

@@ -153,6 +153,12 @@ def test_a_verdict_hangs_under_the_action_that_it_judges(answer: str, verdict: J
     assert links == [(judging.span_id, "t1", "verdict")]
 
 
+def test_a_check_that_decides_nothing_is_no_verdict() -> None:
+    made = derive([spawn(PUSH), check(2, "Bash: git push origin main", "I cannot tell.")])
+    assert next(s for s in made.spans if s.span_id == "llm_r2").parent_span_id == "t1"
+    assert [k for k in made.links if k.kind == "verdict"] == []
+
+
 def test_both_stages_judge_one_action_and_each_action_is_judged_once() -> None:
     twice = (PUSH, call("t2", "Bash", command="git push origin main"))
     made = derive(
